@@ -91,6 +91,7 @@ names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?", fullmatch=True)
         undo_seconds=st.none() | st.floats(0, 1e9),
     ),
     full_copies=st.booleans(),
+    group=st.just(("", 0)) | st.tuples(names.filter(bool), st.integers(1, 1 << 20)),
     extents=st.integers(1, 1 << 20),
 )
 def test_a_record_is_read_as_it_was_written(
@@ -108,6 +109,7 @@ def test_a_record_is_read_as_it_was_written(
     copied: tuple[str, str, int, int],
     kept: Attributes,
     full_copies: bool,
+    group: tuple[str, int],
     extents: int,
 ) -> None:
     written = record(
@@ -130,6 +132,8 @@ def test_a_record_is_read_as_it_was_written(
         made_from=copied[1],
         cut_at=copied[2],
         holds_bytes=copied[3],
+        group=group[0],
+        group_size=group[1],
         attributes=kept,
     )
     try:
@@ -172,6 +176,7 @@ def test_what_lvm_has_given_counts_once_the_filesystem_has_it() -> None:
         ({"uid": "root"}, "uid"),
         ({"on-removal": "shred"}, "on-removal"),
         ({"zeroed": "x"}, "zeroed"),
+        ({"group": "g"}, "group-size"),
     ],
 )
 def test_tags_that_make_no_sense_are_no_record(change: dict[str, str], why: str) -> None:

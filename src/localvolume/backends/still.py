@@ -111,6 +111,6 @@ def is_published(node: str) -> bool:
 
 def _why_not_block(name: str) -> str:
     return (
-        f"{name} is a block device that is in use, and nothing holds its writes: it can be one of a"
-        " group once no pod uses it"
+        f"{name} is a block device that is in use, and nothing holds its writes: it can be one of"
+        " this group once no pod uses it"
     )

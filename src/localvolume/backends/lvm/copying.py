@@ -67,11 +67,11 @@ def _made(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) -
     has = origin.volume.size_bytes
     cut: list[LogicalVolume] = []
     if record.snapshot_of:
-        holds = _mapped(tools, origin)
+        holds = mapped(tools, origin)
         take(seen, lambda now: cut.append(_cut(tools, now, record, origin, has)), holds)
         volume = cut[0]
         # What was written until the cut is in it, too.
-        holds = min(has, max(holds, _mapped(tools, origin)))
+        holds = min(has, max(holds, mapped(tools, origin)))
         made = replace(record, state=completed(record), cut_at=time.time_ns(), holds_bytes=holds)
         return Entry(
             record=made, volume=tools.retag(volume, fields_of(made)), asked=made.size_bytes
@@ -133,7 +133,8 @@ def _take_number(tools: Tools, name: str, size: int, begun: dict[str, str]) -> N
     remove(tools, volume, in_state("making"))
 
 
-def _mapped(tools: Tools, origin: Entry) -> int:
+def mapped(tools: Tools, origin: Entry) -> int:
+    """How many bytes of its pool a thin volume uses now."""
     return tools.lvm.mapped_bytes(tools.active(origin.volume))
 
 

@@ -35,6 +35,9 @@ COPIED: Final = "copied"
 CUT_AT: Final = "cut-at"
 RESERVE: Final = "reserve"
 """What was asked for as the reserve of a snapshot of LVM's that stays."""
+GROUP: Final = "group"
+"""The group of snapshots, cut at one moment, that it is one of."""
+_GROUP_SIZE: Final = "group-size"
 
 _STATES: Final = frozenset(get_args(State))
 
@@ -86,6 +89,7 @@ def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str
         **({CUT_AT: str(record.cut_at)} if record.cut_at else {}),
         **({"holds": str(record.holds_bytes)} if record.holds_bytes else {}),
         **({RESERVE: str(record.reserve_bytes)} if record.reserve_bytes else {}),
+        **({GROUP: record.group, _GROUP_SIZE: str(record.group_size)} if record.group else {}),
         **({"attributes": text} if (text := attributes.written(record.attributes)) else {}),
     }
 
@@ -157,6 +161,8 @@ def read_entry(volume: LogicalVolume) -> Entry:
         # Somebody may have extended the reserve.
         holds_bytes=volume.size_bytes if reserve else _holds(fields),
         reserve_bytes=reserve,
+        group=fields.get(GROUP, ""),
+        group_size=_number(fields, _GROUP_SIZE) if GROUP in fields else 0,
         attributes=_attributes(fields),
     )
     for key in {ZEROED, COPIED} & fields.keys():

@@ -6,6 +6,7 @@ the group, or of the thin pool.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -13,7 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from localvolume.backends.fstools import open_device
-from localvolume.backends.lvm import changed, copying, growing, making, removal
+from localvolume.backends.lvm import changed, copying, growing, making, removal, together
 from localvolume.backends.lvm.engine import gated, is_down
 from localvolume.backends.lvm.making import entry_of, fs_of
 from localvolume.backends.lvm.record import Entry, fields_of
@@ -29,7 +30,6 @@ from localvolume.backends.lvm.turns import LOCKS
 from localvolume.backends.lvm.view import View, report_of
 from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import (
-    NO_GROUPS,
     Abilities,
     BackendFailed,
     Blocks,
@@ -44,6 +44,7 @@ from localvolume.backends.model import (
     outgrew,
 )
 from localvolume.backends.pool.root import PoolTaken
+from localvolume.backends.still import FROZEN_SECONDS
 from localvolume.config.pools import PoolConfig
 from localvolume.host.lvm.commands import device_path
 from localvolume.host.mount.mounts import read_mount_table
@@ -59,10 +60,17 @@ class LvmStore:
 
     `run` runs host commands for a worker thread. `locks` is a directory of the machine, with which
     its agents keep out of each other's pools. `zeroing`: how much of a raw volume one call zeroes.
+    `still_seconds`: how long the volumes of a group may be held still.
     """
 
     def __init__(
-        self, config: PoolConfig, run: Run, *, locks: str = LOCKS, zeroing: Zeroing | None = None
+        self,
+        config: PoolConfig,
+        run: Run,
+        *,
+        locks: str = LOCKS,
+        zeroing: Zeroing | None = None,
+        still_seconds: float = FROZEN_SECONDS,
     ) -> None:
         if config.lvm is None or not config.lvm.group:
             raise Impossible(f"the pool {config.name} names no volume group")
@@ -72,6 +80,7 @@ class LvmStore:
         self.tools = Tools(config.lvm, lvm, config, run, zeroing or Zeroing())
         self._session = LvmSession(self.tools, locks)
         self._attached = False
+        self._still_seconds = still_seconds
 
     # The pool
 
@@ -137,15 +146,17 @@ class LvmStore:
             return device_path(self.tools.of.group, record.name)
 
     def _abilities(self) -> Abilities:
+        thin = bool(self.tools.of.thin_pool)
         why_not = "" if shutil.which("mkfs.ext4") else "there is no mkfs.ext4: install e2fsprogs"
         return Abilities(
             enforce=True,
             why_not=why_not,
             block=True,
             filesystem=not why_not,
-            no_copies="" if self.tools.of.thin_pool else copying.THICK,
+            no_copies="" if thin else copying.THICK,
             full_copies=True,
-            reserves=not self.tools.of.thin_pool,
+            reserves=not thin,
+            no_groups=together.why_not(os.uname().release) if thin else copying.THICK,
         )
 
     # A volume's life
@@ -186,8 +197,12 @@ class LvmStore:
             return changed.blocks(self.tools, seen, mine, other, start)
 
     def cut_together(self, members: Sequence[tuple[Record, Record]]) -> Sequence[Record]:
-        """Not served: device-mapper suspends one volume at a time for a snapshot of LVM's."""
-        raise Impossible(NO_GROUPS)
+        """Cut the snapshots of a group, each with its origin, at one moment: thin ones alone."""
+        with self._session.using(*{one.name for pair in members for one in pair}) as seen:
+            found = [together.Member(record, _living(seen, one)) for record, one in members]
+            return together.cut_together(
+                self.tools, seen, found, self._session.take, self._still_seconds
+            )
 
     def offered(
         self, record: Record, volume_uid: str = "", given: str = "", driver: str = ""

@@ -37,7 +37,8 @@ State = Literal[
 ]
 
 ALLOW_FULL: Final = "let its class allow that all data is copied: parameter fullCopies: allowed"
-NO_GROUPS: Final = "its backend cuts no volumes together: groups of snapshots need a pool of images"
+NEED_FOR_GROUPS: Final = "groups of snapshots need a pool of images on xfs, or a thin pool of LVM"
+NO_GROUPS: Final = f"its backend cuts no volumes together: {NEED_FOR_GROUPS}"
 
 WARN_PERCENT: Final = 80
 """The fill level of a thin pool's data or metadata, or a snapshot's reserve, that we warn at."""

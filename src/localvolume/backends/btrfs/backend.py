@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
-from localvolume.backends.btrfs.copying import SIMPLE, cut, is_cut
+from localvolume.backends.btrfs.copying import APART, SIMPLE, cut, is_cut
 from localvolume.backends.btrfs.removing import (
     remove_subvolume,
     take_away,
@@ -31,7 +31,6 @@ from localvolume.backends.btrfs.removing import (
     wait_until_gone,
 )
 from localvolume.backends.model import (
-    NO_GROUPS,
     OURS,
     Abilities,
     BackendFailed,
@@ -153,7 +152,7 @@ class BtrfsBackend(directories.InPlace):
         if not quotas.consistent:
             # Copies wait for that as all volumes do.
             return replace(_unable(_COUNTING), no_copies=no_copies)
-        return Abilities(enforce=True, overwrite=False, no_copies=no_copies)
+        return Abilities(enforce=True, overwrite=False, no_copies=no_copies, no_groups=APART)
 
     def make(self, pool: int, path: str, record: Record) -> Record:
         most = limit_of(record)
@@ -230,8 +229,8 @@ class BtrfsBackend(directories.InPlace):
     def cut_together(
         self, pool: int, path: str, members: Sequence[tuple[Record, Record]]
     ) -> Sequence[Record]:
-        """Not served: see NO_GROUPS."""
-        raise Impossible(NO_GROUPS)
+        """Not served: see `localvolume.backends.btrfs.copying`."""
+        raise Impossible(APART)
 
     def unmake(self, pool: int, path: str, record: Record) -> None:
         with _readable(pool) as fd:

@@ -7,6 +7,11 @@
   subvolume to another directory. Only root can reach it until then, and after.
 - Simple quotas charge a volume for the data that its snapshots keep. Its user could then no longer
   overwrite it, so copies need full quotas.
+- No two cuts are of one moment. Each ends the filesystem's transaction, so those that are asked for
+  at once come one after the other (seen with Linux 6.18, in separate directories as well). What is
+  written to several volumes in turn can be in a later one and not in an earlier one (seen, too). A
+  frozen filesystem makes none, and Linux has no call (any more, since 5.7) that makes several in
+  one transaction. So groups are refused.
 - A subvolume that a tenant has made inside the volume would be left out: that is refused.
 """
 
@@ -16,7 +21,7 @@ import time
 from typing import Final
 
 from localvolume.backends.btrfs.removing import take_copy_away
-from localvolume.backends.model import Impossible, Record
+from localvolume.backends.model import NEED_FOR_GROUPS, Impossible, Record
 from localvolume.backends.pool import directories
 from localvolume.host.btrfs.subvolumes import read_subvolumes, snapshot_subvolume
 from localvolume.host.filesystem.inodeflags import unlock
@@ -27,6 +32,11 @@ from localvolume.host.tree.trees import opened
 SIMPLE: Final = (
     "its btrfs has simple quotas, which charge a volume for what its snapshots keep: switch to full"
     " ones (btrfs quota disable, then btrfs quota enable)"
+)
+
+APART: Final = (
+    "btrfs cuts each subvolume at a moment of its own, and none while it is frozen:"
+    f" {NEED_FOR_GROUPS}"
 )
 
 

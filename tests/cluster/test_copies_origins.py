@@ -169,14 +169,14 @@ def clone_of(name: str) -> DataSource:
     return DataSource(kind="PersistentVolumeClaim", name=name)
 
 
-def bound_claim(objects: Objects, unique: str, source: Object) -> Object:
+def bound_claim(objects: Objects, unique: str, source: Object, node: str = NODE) -> Object:
     """A claim and its volume, bound by kube-controller-manager."""
     some = {"storage": "1Gi"}
     modes = {"accessModes": ["ReadWriteOnce"], "storageClassName": unique}
     objects.make(
         VOLUMES,
         {
-            "metadata": {"name": unique},
+            "metadata": {"name": unique, "labels": {NODE_LABEL: node} if node else {}},
             "spec": {
                 **modes,
                 **source,
@@ -204,6 +204,18 @@ def test_a_claim_that_is_bound(objects: Objects, unique: str) -> None:
     assert (found.handle, found.snapshot, found.problem) == ("csi-2", False, "")
     assert found.claim is not None
     assert found.claim.metadata.uid == claim["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(
+    ("node", "why"), [("n2", "is on node n2"), ("", "is said to be on no node yet")]
+)
+def test_a_claim_whose_volume_another_node_may_have(
+    objects: Objects, unique: str, node: str, why: str
+) -> None:
+    """Who has that node's token made the volume's object, and may have named any handle."""
+    bound_claim(objects, unique, OURS, node)
+    found = asked(objects.plane, clone_of(unique))
+    assert (found.handle, why in found.problem) == ("", True)
 
 
 def test_a_claim_that_is_being_deleted(objects: Objects, unique: str) -> None:

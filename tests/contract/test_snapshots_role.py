@@ -19,6 +19,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.ending import ended
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import EVENTS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS
+from localvolume.kube.objects import ClaimRef, CSISource, Meta, PersistentVolume, PVSpec
 from localvolume.kube.snapshotobjects import VolumeSnapshotContent
 from localvolume.snapshots.contents import AT_A_TIME
 from localvolume.snapshots.metrics import SnapshotMetrics
@@ -68,6 +69,7 @@ class Setting:
     volumes: Slow
     registry: CollectorRegistry
     role: SnapshotRole
+    objects: dict[str, PersistentVolume]
 
     async def offer(self, handle: str) -> None:
         """A content that somebody makes of what is there."""
@@ -86,6 +88,11 @@ class Setting:
 
     async def ask(self, source: str, cls: str = "copies") -> None:
         await self.volumes.create(Wanted(name=source, size_bytes=MIB))
+        csi = CSISource(driver=CSI, volume_handle=source)
+        of_claim = ClaimRef(namespace="default", name=source)
+        self.objects[source] = PersistentVolume(
+            metadata=Meta(name=source), spec=PVSpec(csi=csi, claim_ref=of_claim)
+        )
         body: dict[str, Any] = {
             "apiVersion": API,
             "kind": "VolumeSnapshotContent",
@@ -135,6 +142,7 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
             named = {"metadata": {"name": "with-reserve"}, "parameters": {"snapshotReserve": "5%"}}
             await client.create(SNAPSHOT_CLASSES, cls | named)
             volumes, registry = Slow(), CollectorRegistry()
+            objects: dict[str, PersistentVolume] = {}
             events = EventRecorder(client, "test", "node-1")
             role = SnapshotRole(
                 client=client,
@@ -142,11 +150,12 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
                 metrics=SnapshotMetrics(registry),
                 volumes=volumes,
                 on_change=lambda: None,
-                objects={},
+                objects=objects,
+                groups=tuple,
                 node_name="node-1",
                 paces=PACES,
             )
-            made = Setting(client, volumes, registry, role)
+            made = Setting(client, volumes, registry, role, objects)
             running = [asyncio.create_task(one) for one in (role.run(), events.run())]
             try:
                 yield made

@@ -98,11 +98,12 @@ def facts(
     volumes: tuple[str, ...] = VOLUMES,
     groups: Mapping[str, frozenset[str]] | None = None,
     offered: Mapping[str, tuple[VolumeSnapshotContent, ...]] | None = None,
+    namespace: str = "default",
 ) -> Facts:
     return Facts(
         node_key=NODE,
         contents={one.metadata.name: one for one in contents},
-        volumes=frozenset(volumes),
+        volumes=frozenset((namespace, one) for one in volumes),
         groups=dict(groups or {}),
         offered=dict(offered or {}),
     )
@@ -149,10 +150,20 @@ def test_a_group_of_this_nodes_volumes_is_cut(notes: Any, status: Any) -> None:
 
 def test_the_node_of_the_first_volume_acts_and_no_other() -> None:
     # It says why, too, if the others are elsewhere.
-    assert isinstance(judged(content(), volumes=VOLUMES[:1]), Cut)
+    found = judged(content(), volumes=VOLUMES[:1])
+    assert isinstance(found, Refuse)
+    assert f"has no PersistentVolume of {VOLUMES[1]}" in found.reason
     assert judged(content(), volumes=VOLUMES[1:]) is None
+    assert judged(content(), namespace="another") is None
     assert judged(content(notes=OTHERS)) is None
-    assert isinstance(judged(content(notes=OWN), volumes=()), Cut)
+
+
+@pytest.mark.parametrize("known", [{"volumes": ()}, {"namespace": "another"}])
+def test_what_no_claim_of_its_namespace_has_here_is_not_begun(known: Any) -> None:
+    assert isinstance(judged(content(notes=OWN), **known), Refuse)
+    # What was begun is completed, and what is cut is told of.
+    assert isinstance(judged(content(notes=OWN | CREATED), **known), Cut)
+    assert isinstance(judged(content(notes=OWN), groups=HERE, **known), Cut)
 
 
 @pytest.mark.parametrize(

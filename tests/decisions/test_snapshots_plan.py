@@ -101,20 +101,28 @@ def facts(
     groups: Mapping[str, str] | None = None,
     lost: Mapping[str, str] | None = None,
     fills: Mapping[str, float] | None = None,
+    offered_groups: frozenset[tuple[str, str]] = frozenset(),
+    namespace: str = "default",
 ) -> Facts:
     return Facts(
         node_key=NODE,
         contents={one.metadata.name: one for one in contents},
-        volumes=frozenset(volumes),
+        volumes=frozenset((namespace, one) for one in volumes),
         snapshots=dict(snapshots or {}),
         groups=dict(groups or {}),
         lost=dict(lost or {}),
         fills=dict(fills or {}),
+        offered_groups=offered_groups,
     )
 
 
 def judged(one: VolumeSnapshotContent, **known: Any) -> Action | None:
     return judge(facts(one, **known), one)
+
+
+def test_a_volume_of_another_namespaces_claim_is_not_cut() -> None:
+    """Nor one that lies here and has no PersistentVolume of this node."""
+    assert judged(content(), namespace="another") is None
 
 
 def elsewhere(one: VolumeSnapshotContent) -> Action | None:
@@ -377,7 +385,12 @@ def test_each_content_gets_one_action_and_foreign_ones_none() -> None:
 OF_GROUP = VolumeSnapshotContentStatus(
     snapshot_handle=HANDLE, ready_to_use=True, volume_group_snapshot_handle="group"
 )
-IN_GROUP: dict[str, Any] = {"snapshots": {HANDLE: VOLUME}, "groups": {HANDLE: "group"}}
+TOLD = frozenset({("default", "group")})
+IN_GROUP: dict[str, Any] = {
+    "snapshots": {HANDLE: VOLUME},
+    "groups": {HANDLE: "group"},
+    "offered_groups": TOLD,
+}
 
 
 def test_one_of_a_group_is_taken_on_where_the_group_is() -> None:
@@ -394,9 +407,12 @@ def test_one_of_a_group_is_taken_on_where_the_group_is() -> None:
     "known",
     [
         {},
-        {"snapshots": {HANDLE: VOLUME}},
-        {"snapshots": {HANDLE: VOLUME}, "groups": {HANDLE: "another"}},
-        {"snapshots": {HANDLE: "pvc-2"}, "groups": {HANDLE: "group"}},
+        {"offered_groups": TOLD, "snapshots": {HANDLE: VOLUME}},
+        IN_GROUP | {"groups": {HANDLE: "another"}},
+        IN_GROUP | {"snapshots": {HANDLE: "pvc-2"}},
+        # Another node's agent says so, or it is another namespace's.
+        IN_GROUP | {"offered_groups": frozenset()},
+        IN_GROUP | {"offered_groups": frozenset({("another", "group")})},
     ],
 )
 def test_what_only_its_object_calls_one_of_a_group_is_not_taken_on(known: Any) -> None:

@@ -256,10 +256,12 @@ def _snapshots(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
         node_name=shared.options.node_name,
         paces=shared.options.paces.snapshots or SnapshotPaces(),
         on_change=shared.wakes.snapshots,
+        groups=lambda: shared.groups.items.values() if shared.groups is not None else (),
     )
     shared.snapshots = role.contents
     shared.told.append(role.told)
     shared.wakes.volumes.append(role.changed)
+    shared.wakes.groups.append(role.loop.wake)
     shared.loops["snapshots"] = role.loop
     shared.problems.append(lambda: role.problems)
     return role
@@ -302,6 +304,7 @@ def _groups(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
         singles=shared.snapshots,
     )
     shared.told.append(role.told)
+    shared.groups = role.contents
     for wake in (shared.wakes.volumes, shared.wakes.snapshots):
         wake.append(role.changed)
     shared.loops["groups"] = role.loop

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from localvolume.dynamic.calls import Volumes
     from localvolume.dynamic.model import Told
     from localvolume.dynamic.throttling.act import Throttle
-    from localvolume.kube.snapshotobjects import VolumeSnapshotContent
+    from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
 
 
 class Wake(list[Callable[..., object]]):
@@ -94,6 +94,8 @@ class Shared:
     """What the contents of snapshots and of groups say is on this node."""
     snapshots: Informer[VolumeSnapshotContent] | None = None
     """Those that may be this node's; set by the role for them, which runs it."""
+    groups: Informer[VolumeGroupSnapshotContent] | None = None
+    """The same."""
 
     @property
     def own(self) -> str:

@@ -20,6 +20,7 @@ from localvolume.kube.errors import ApiError, NotThere, TellTheAdministrator
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS, SNAPSHOTS
 from localvolume.kube.objects import DataSource, PersistentVolumeClaim
 from localvolume.volumes import claims
+from localvolume.volumes.marks import NODE_LABEL
 from localvolume.volumes.objects import claim_of, is_being_deleted
 from localvolume.volumes.snapshots import owner_of
 
@@ -108,6 +109,10 @@ class Origins:
             problem = f"volume {name} does not name {what} as its holder"
         elif csi is None or csi.driver != CSI_DRIVER:
             problem = f"the volume of {what} is none of {CSI_DRIVER}: only those are cloned"
+        elif (node := volume.metadata.labels.get(NODE_LABEL, "")) != self._node_key:
+            # What lies here by its handle may be somebody else's: another node's agent names any.
+            said_by = f"is on node {node}" if node else "is said to be on no node yet"
+            problem = f"the volume of {what} {said_by}"
         elif is_being_deleted(found):
             problem = f"{what} is being deleted"
         handle = csi.volume_handle if csi is not None and not problem else ""

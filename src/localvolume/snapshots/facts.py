@@ -9,17 +9,18 @@ from localvolume.backends.model import lost
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import Volumes
 from localvolume.kube.objects import PersistentVolume
-from localvolume.kube.snapshotobjects import VolumeSnapshotContent
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
+from localvolume.volumes.snapshots import group_in_status, owner_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """`volumes` are the handles of volumes that this node has or is said to have; `snapshots` are
-    those of its snapshots, each with the handle of the volume that it was cut of."""
+    """`volumes` are as of ``volumes_here``; `snapshots` are the handles of this node's snapshots,
+    each with the handle of the volume that it was cut of."""
 
     node_key: str
     contents: Mapping[str, VolumeSnapshotContent]
-    volumes: frozenset[str]
+    volumes: frozenset[tuple[str, str]]
     snapshots: Mapping[str, str]
     groups: Mapping[str, str] = field(default_factory=dict)
     """The groups that snapshots of this node are of, by the handles of both."""
@@ -27,6 +28,8 @@ class Facts:
     """The snapshots whose content is lost, by their handles, each with what is said of it."""
     fills: Mapping[str, float] = field(default_factory=dict)
     """How full the reserves of the others are, in percent, as far as that is known."""
+    offered_groups: frozenset[tuple[str, str]] = frozenset()
+    """The groups that this node has told of: the namespace that has each, and its handle."""
 
 
 def gather(
@@ -34,31 +37,40 @@ def gather(
     contents: Mapping[str, VolumeSnapshotContent],
     objects: Iterable[PersistentVolume],
     volumes: Volumes,
+    groups: Iterable[VolumeGroupSnapshotContent],
 ) -> Facts:
-    """As of the last look at the pools. Raises calls.NotNow before the first one.
-
-    A volume whose PersistentVolume has this node's label belongs here, even if its pool cannot be
-    looked at: then the call for its snapshot says why it has to wait.
-    """
+    """As of the last look at the pools. Raises calls.NotNow before the first one."""
     known = volumes.snapshots()
     cut = [one.record for one in known]
     full = [(one.record, one.fill) for one in known if one.fill is not None]
     return Facts(
         node_key=node_key,
         contents=dict(contents),
-        volumes=volumes_here(objects, volumes),
+        volumes=volumes_here(objects),
         snapshots={one.name: one.snapshot_of for one in cut},
         groups={one.name: one.group for one in cut if one.group},
         lost={record.name: lost(record) for record, fill in full if fill.lost},
         fills={record.name: fill.percent for record, fill in full if not fill.lost},
+        offered_groups=frozenset(
+            (one.spec.volume_group_snapshot_ref.namespace, group_in_status(one))
+            for one in groups
+            if owner_of(one) == node_key
+        ),
     )
 
 
-def volumes_here(objects: Iterable[PersistentVolume], volumes: Volumes) -> frozenset[str]:
-    """The handles of the volumes that this node has, or is said to have by the objects."""
-    said = {
-        one.spec.csi.volume_handle
+def volumes_here(objects: Iterable[PersistentVolume]) -> frozenset[tuple[str, str]]:
+    """The volumes that claims have by PersistentVolumes of this node: namespaces with handles.
+
+    A handle alone says nothing. What lies in a pool and has no PersistentVolume is no claim's, and
+    who has taken over another node can make a PersistentVolume of its handle there. A volume whose
+    PersistentVolume is this node's belongs here even if its pool cannot be looked at: then the call
+    for its snapshot says why it has to wait.
+    """
+    return frozenset(
+        (one.spec.claim_ref.namespace, one.spec.csi.volume_handle)
         for one in objects
-        if one.spec.csi is not None and one.spec.csi.driver == CSI_DRIVER
-    }
-    return frozenset(said | {one.record.name for one in volumes.all()})
+        if one.spec.csi is not None
+        and one.spec.csi.driver == CSI_DRIVER
+        and one.spec.claim_ref is not None
+    )

@@ -185,8 +185,8 @@ def is_own(facts: Facts, content: VolumeSnapshotContent) -> bool:
     """
     if owner := owner_of(content):
         return owner == facts.node_key
-    source = content.spec.source
-    return source.volume_handle in facts.volumes or any(
+    source, namespace = content.spec.source, content.spec.volume_snapshot_ref.namespace
+    return (namespace, source.volume_handle) in facts.volumes or any(
         handle in facts.snapshots for handle in _handles_of(content)
     )
 
@@ -250,8 +250,9 @@ def reserve_of(found: VolumeSnapshotClass | None) -> Reserve | None:
 def _of_group(facts: Facts, content: VolumeSnapshotContent, group: str) -> Action | None:
     """Its group's content decides: whose that is cuts and removes them all.
 
-    The snapshot-controller writes its status. This node says that the snapshot is here, which
-    whoever restores it must know.
+    The snapshot-controller writes its status, as the agent that has the group's content tells it.
+    This node says that the snapshot is here, which whoever restores it must know. It does where it
+    is that agent itself: another node's may tell of any snapshot.
     """
     owner, source = owner_of(content), content.spec.source
     if owner not in ("", facts.node_key):
@@ -261,7 +262,9 @@ def _of_group(facts: Facts, content: VolumeSnapshotContent, group: str) -> Actio
         return _let_go(content, f"it goes with group {group}", by_anyone=not here)
     handle = handle_in_status(content) or source.snapshot_handle or ""
     of = facts.snapshots.get(handle, "")
-    if not owner and facts.groups.get(handle) == group and source.volume_handle in (None, of):
+    told = (content.spec.volume_snapshot_ref.namespace, group) in facts.offered_groups
+    here = facts.groups.get(handle) == group and source.volume_handle in (None, of)
+    if not owner and told and here:
         return TakeOn(content=content, reason=f"its snapshot, one of group {group}, is here")
     return None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from localvolume.kube.kinds import SNAPSHOT_CONTENTS
-from localvolume.kube.snapshotobjects import VolumeSnapshotContent
+from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
 from localvolume.snapshots.act import Acts
 from localvolume.snapshots.contents import ContentsRole
 from localvolume.snapshots.facts import gather
@@ -19,9 +19,11 @@ from localvolume.volumes.snapshots import BEING_CREATED, FINALIZER, handle_in_st
 
 @dataclass(eq=False, kw_only=True)
 class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
-    """Snapshots of single volumes."""
+    """Snapshots of single volumes. `groups` gives the contents of groups, which the role for those
+    reads; wake the loop when they change."""
 
     metrics: SnapshotMetrics
+    groups: Callable[[], Iterable[VolumeGroupSnapshotContent]]
 
     def __post_init__(self) -> None:
         self.begin(SNAPSHOT_CONTENTS, "snapshot")
@@ -47,7 +49,7 @@ class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
     def plan(self) -> Sequence[Action]:
         """At most one action for each content."""
         objects = self.objects.values()
-        facts = gather(self.node_key, self.contents.items, objects, self.volumes)
+        facts = gather(self.node_key, self.contents.items, objects, self.volumes, self.groups())
         self.metrics.tell(own_contents(facts))
         self.metrics.tell_reserves(facts.fills.values(), len(facts.lost))
         return plan(facts)

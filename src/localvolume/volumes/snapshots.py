@@ -55,6 +55,12 @@ def handle_in_status(content: VolumeSnapshotContent) -> str:
     return (content.status.snapshot_handle or "") if content.status is not None else ""
 
 
+def group_in_status(content: VolumeGroupSnapshotContent) -> str:
+    """The handle of the group, "" while none is known to be there."""
+    status = content.status
+    return (status.volume_group_snapshot_handle or "") if status is not None else ""
+
+
 def group_of(content: VolumeSnapshotContent) -> str:
     """The handle of the group that its snapshot is one of, "" for none."""
     said = content.status.volume_group_snapshot_handle if content.status is not None else None

@@ -13,12 +13,12 @@ from localvolume.snapshots.facts import volumes_here
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """`volumes` as of single snapshots; `groups` are the handles of the groups of this node, each
+    """`volumes` as of ``volumes_here``; `groups` are the handles of the groups of this node, each
     with those of its snapshots that are there."""
 
     node_key: str
     contents: Mapping[str, VolumeGroupSnapshotContent]
-    volumes: frozenset[str]
+    volumes: frozenset[tuple[str, str]]
     groups: Mapping[str, frozenset[str]]
     offered: Mapping[str, tuple[VolumeSnapshotContent, ...]] = field(default_factory=dict)
     """The contents by which somebody offers snapshots that are there, by the snapshots' handles."""
@@ -47,7 +47,7 @@ def gather(
     return Facts(
         node_key=node_key,
         contents=dict(contents),
-        volumes=volumes_here(objects, volumes),
+        volumes=volumes_here(objects),
         groups={name: frozenset(members) for name, members in groups.items()},
         offered={handle: tuple(those) for handle, those in offered.items()},
     )

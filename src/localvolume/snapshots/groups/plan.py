@@ -19,6 +19,7 @@ from localvolume.volumes.snapshots import (
     GROUP_BEING_CREATED,
     GROUP_BEING_DELETED,
     GROUP_FINALIZER,
+    group_in_status,
     is_ready,
     owner_of,
 )
@@ -103,7 +104,7 @@ def judge(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
         if GROUP_BEING_CREATED in content.metadata.annotations:
             return Tidy(content=content, reason="its group is cut and told of")
         return None
-    return _coming(content)
+    return _coming(facts, content)
 
 
 def is_served(content: VolumeGroupSnapshotContent) -> bool:
@@ -117,8 +118,8 @@ def is_own(facts: Facts, content: VolumeGroupSnapshotContent) -> bool:
     """Whether its group is, or will be, on this node; what an agent has written on it counts."""
     if owner := owner_of(content):
         return owner == facts.node_key
-    handles = content.spec.source.volume_handles
-    if handles and handles[0] in facts.volumes:
+    handles, namespace = content.spec.source.volume_handles, _namespace_of(content)
+    if handles and (namespace, handles[0]) in facts.volumes:
         return True
     return any(handle in facts.groups for handle in _handles_of(content))
 
@@ -142,16 +143,10 @@ def fault_of_class(
     return fault_of_parameters("VolumeGroupSnapshotClass", name, found, OF_SIDECAR)
 
 
-def handle_in_status(content: VolumeGroupSnapshotContent) -> str:
-    """The handle of the group, "" while none is known to be there."""
-    status = content.status
-    return (status.volume_group_snapshot_handle or "") if status is not None else ""
-
-
 # --- what is to be there -----------------------------------------------------------------------
 
 
-def _coming(content: VolumeGroupSnapshotContent) -> Action:
+def _coming(facts: Facts, content: VolumeGroupSnapshotContent) -> Action:
     source = content.spec.source
     if there := source.group_snapshot_handles:
         return Find(
@@ -162,18 +157,35 @@ def _coming(content: VolumeGroupSnapshotContent) -> Action:
         )
     if not content.spec.volume_group_snapshot_ref.uid:
         return Refuse(content=content, reason="it names volumes, and is bound to no group snapshot")
-    handle, said = _own_handle(content), handle_in_status(content)
+    handle, said = _own_handle(content), group_in_status(content)
     if said and said != handle:
         return Refuse(
             content=content, reason=f"its status names group {said}, and its own is {handle}"
         )
     begun = GROUP_BEING_CREATED in content.metadata.annotations
+    if not begun and handle not in facts.groups and (others := _elsewhere(facts, content)):
+        return Refuse(
+            content=content,
+            reason=f"node {facts.node_key} has no PersistentVolume of {', '.join(others)} for a"
+            f" claim of namespace {_namespace_of(content)}: the volumes of a group must be on one"
+            " node",
+        )
     return Cut(
         content=content,
         reason="it was begun, and its status does not tell of it" if begun else "it is asked for",
         handle=handle,
         sources=source.volume_handles,
     )
+
+
+def _elsewhere(facts: Facts, content: VolumeGroupSnapshotContent) -> list[str]:
+    """Those of its volumes that no claim of its namespace has on this node.
+
+    A volume that lies here all the same is somebody else's.
+    """
+    namespace = _namespace_of(content)
+    handles = content.spec.source.volume_handles
+    return [one for one in handles if (namespace, one) not in facts.volumes]
 
 
 # --- what is to go -----------------------------------------------------------------------------
@@ -183,7 +195,7 @@ def _going(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
     if content.spec.deletion_policy == "Retain":
         return _let_go(content, "its deletion policy is Retain: the group stays")
     source, status = content.spec.source, content.status
-    handle = handle_in_status(content)
+    handle = group_in_status(content)
     if not handle and source.volume_handles and content.spec.volume_group_snapshot_ref.uid:
         # A cut that failed may have left something.
         handle = _own_handle(content)
@@ -226,11 +238,16 @@ def _users(
     The snapshot-controller gives those in its own namespace to the group, and lets nobody delete
     them before it.
     """
-    own = content.spec.volume_group_snapshot_ref.namespace
+    own = _namespace_of(content)
     for handle in snapshots:
         for single in facts.offered.get(handle, ()):
             if single.spec.volume_snapshot_ref.namespace != own and not is_single_to_go(single):
                 yield single.metadata.name
+
+
+def _namespace_of(content: VolumeGroupSnapshotContent) -> str:
+    """The namespace whose group it is."""
+    return content.spec.volume_group_snapshot_ref.namespace
 
 
 def _own_handle(content: VolumeGroupSnapshotContent) -> str:
@@ -242,7 +259,7 @@ def _handles_of(content: VolumeGroupSnapshotContent) -> list[str]:
     """The handles of the groups that it may stand for."""
     source = content.spec.source
     there = source.group_snapshot_handles
-    said = [handle_in_status(content), there.volume_group_snapshot_handle if there else ""]
+    said = [group_in_status(content), there.volume_group_snapshot_handle if there else ""]
     if source.volume_handles and content.spec.volume_group_snapshot_ref.uid:
         said.append(_own_handle(content))
     return [handle for handle in said if handle]
@@ -252,7 +269,7 @@ def _has_nothing(content: VolumeGroupSnapshotContent) -> bool:
     """Whether no group can go with it: none was begun, or it is kept anyway."""
     if content.spec.deletion_policy == "Retain":
         return True
-    return not handle_in_status(content) and content.spec.source.group_snapshot_handles is None
+    return not group_in_status(content) and content.spec.source.group_snapshot_handles is None
 
 
 def _let_go(

@@ -13,9 +13,9 @@ from localvolume.snapshots.contents import ContentsRole
 from localvolume.snapshots.groups.act import Acts
 from localvolume.snapshots.groups.facts import gather
 from localvolume.snapshots.groups.metrics import GroupMetrics
-from localvolume.snapshots.groups.plan import Action, handle_in_status, own_contents, plan
+from localvolume.snapshots.groups.plan import Action, own_contents, plan
 from localvolume.snapshots.telling import Telling
-from localvolume.volumes.snapshots import GROUP_BEING_CREATED, GROUP_FINALIZER
+from localvolume.volumes.snapshots import GROUP_BEING_CREATED, GROUP_FINALIZER, group_in_status
 
 
 @dataclass(eq=False, kw_only=True)
@@ -46,7 +46,7 @@ class GroupRole(ContentsRole[VolumeGroupSnapshotContent, Action]):
 
     def handle_told(self, content: VolumeGroupSnapshotContent) -> str:
         """The group's."""
-        return handle_in_status(content)
+        return group_in_status(content)
 
     def plan(self) -> Sequence[Action]:
         """At most one action for each content."""

@@ -13,8 +13,7 @@ from localvolume.cli.seeing.status.snapshots import (
     what_is_wrong,
 )
 from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent
-from localvolume.snapshots.groups.plan import handle_in_status
-from localvolume.volumes.snapshots import owner_of
+from localvolume.volumes.snapshots import group_in_status, owner_of
 
 
 def node_of_group(facts: Facts, content: VolumeGroupSnapshotContent) -> str:
@@ -31,7 +30,7 @@ def node_of_group(facts: Facts, content: VolumeGroupSnapshotContent) -> str:
 def handle_of_group(content: VolumeGroupSnapshotContent) -> str:
     """The handle of the group, "" while none is known."""
     there = content.spec.source.group_snapshot_handles
-    return handle_in_status(content) or (there.volume_group_snapshot_handle if there else "")
+    return group_in_status(content) or (there.volume_group_snapshot_handle if there else "")
 
 
 def group_snapshot_of(content: VolumeGroupSnapshotContent) -> str:

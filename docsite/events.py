@@ -267,9 +267,12 @@ EVENTS: dict[str, Reason] = {
     "SnapshotContentCheckandUpdateFailed": Reason(
         "Warning",
         "VolumeSnapshotContent",
-        "The snapshot that the content was made for by hand was not found, or could not be read.",
-        "Compare `snapshotHandle` with the one that was retained: "
-        "[brought back by its handle](../snapshots.md#keep-a-snapshot-and-bring-it-back).",
+        "The snapshot is gone that was there, or one that the content was made for by hand was not "
+        "found. The VolumeSnapshot may still say that it is ready.",
+        "Of a content that was made by hand: compare `snapshotHandle` with the one that was "
+        "retained: "
+        "[brought back by its handle](../snapshots.md#keep-a-snapshot-and-bring-it-back). Else "
+        "bring back the pool that had it, or delete the VolumeSnapshot.",
     ),
     "SnapshotDeleteError": Reason(
         "Warning",
@@ -303,9 +306,10 @@ EVENTS: dict[str, Reason] = {
     "GroupSnapshotContentCheckandUpdateFailed": Reason(
         "Warning",
         "VolumeGroupSnapshotContent",
-        "The group that the content was made for by hand was not found, has other snapshots, or "
-        "could not be read.",
-        "Compare `groupSnapshotHandles` with those that were retained.",
+        "The group is gone that was there, or some of it, or one that the content was made for by "
+        "hand was not found or has other snapshots.",
+        "Of a content that was made by hand: compare `groupSnapshotHandles` with those that were "
+        "retained. Else bring back the pool that had it, or delete the VolumeGroupSnapshot.",
     ),
     "GroupSnapshotDeleteError": Reason(
         "Warning",

@@ -99,6 +99,7 @@ def facts(
     groups: Mapping[str, frozenset[str]] | None = None,
     offered: Mapping[str, tuple[VolumeSnapshotContent, ...]] | None = None,
     namespace: str = "default",
+    complete: bool = True,
 ) -> Facts:
     return Facts(
         node_key=NODE,
@@ -106,6 +107,7 @@ def facts(
         volumes=frozenset((namespace, one) for one in volumes),
         groups=dict(groups or {}),
         offered=dict(offered or {}),
+        complete=complete,
     )
 
 
@@ -176,8 +178,22 @@ def test_what_no_claim_of_its_namespace_has_here_is_not_begun(known: Any) -> Non
     ],
 )
 def test_what_needs_nothing(one: VolumeGroupSnapshotContent) -> None:
-    assert judged(one) is None
-    assert plan(facts(one)) == []
+    assert judged(one, groups=HERE) is None
+    assert plan(facts(one, groups=HERE)) == []
+
+
+SAID = VolumeGroupSnapshotContentStatus(volume_group_snapshot_handle=HANDLE)
+
+
+def test_what_its_status_tells_of_is_never_cut_anew() -> None:
+    """It may be gone with its disk, or an API server that was set back tells of it."""
+    for one, groups in ((READY, {}), (READY, {HANDLE: frozenset(MEMBERS[:1])}), (SAID, {})):
+        found = judged(content(notes=OWN, status=one), groups=groups)
+        assert isinstance(found, Find)
+        assert found.handle == HANDLE
+        # That goes first, or it could not be deleted any more.
+        assert isinstance(judged(content(notes=OWN | CREATED, status=one)), Tidy)
+    assert judged(content(notes=OWN, status=READY), complete=False) is None
 
 
 def test_what_is_told_is_tidied() -> None:

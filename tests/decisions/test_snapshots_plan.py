@@ -102,6 +102,7 @@ def facts(
     lost: Mapping[str, str] | None = None,
     fills: Mapping[str, float] | None = None,
     offered_groups: frozenset[tuple[str, str]] = frozenset(),
+    complete: bool = True,
     namespace: str = "default",
 ) -> Facts:
     return Facts(
@@ -113,6 +114,7 @@ def facts(
         lost=dict(lost or {}),
         fills=dict(fills or {}),
         offered_groups=offered_groups,
+        complete=complete,
     )
 
 
@@ -136,9 +138,6 @@ CUT = {
     "asked for": content(),
     "begun, and the agent died": content(notes=OWN | CREATED),
     "failed before": content(notes=OWN, status=FAILED),
-    "cut, and not told that it is ready": content(
-        notes=OWN | CREATED, status=VolumeSnapshotContentStatus(snapshot_handle=HANDLE)
-    ),
     "deleted by hand while its VolumeSnapshot is there": content(notes=OWN, going=True),
     "deleted while it is being cut": content(notes=OWN | CREATED | DELETED, going=True),
     "without a class, which is said when it is tried": content(cls=None),
@@ -150,6 +149,21 @@ def test_a_snapshot_is_cut_until_its_status_tells_of_it(how: str) -> None:
     action = judged(CUT[how])
     assert isinstance(action, Cut)
     assert (action.handle, action.source) == (HANDLE, VOLUME)
+
+
+SAID = VolumeSnapshotContentStatus(snapshot_handle=HANDLE)
+
+
+def test_what_its_status_tells_of_is_never_cut_anew() -> None:
+    """It may be gone with its disk, or an API server that was set back tells of it."""
+    for status in (READY, SAID):
+        found = judged(content(notes=OWN, status=status))
+        assert isinstance(found, Find)
+        assert found.handle == HANDLE
+        # That goes first, or it could not be deleted any more.
+        assert isinstance(judged(content(notes=OWN | CREATED, status=status)), Tidy)
+    assert judged(content(notes=OWN, status=READY), complete=False) is None
+    assert isinstance(judged(content(notes=OWN, status=SAID), complete=False), Find)
 
 
 NOTHING = {
@@ -169,7 +183,7 @@ NOTHING = {
 
 @pytest.mark.parametrize("how", NOTHING)
 def test_nothing_is_done(how: str) -> None:
-    assert judged(NOTHING[how]) is None
+    assert judged(NOTHING[how], snapshots={HANDLE: VOLUME}) is None
 
 
 def test_a_snapshot_of_a_volume_that_is_not_here_is_left_to_its_node() -> None:
@@ -375,6 +389,7 @@ def test_each_content_gets_one_action_and_foreign_ones_none() -> None:
         content("ready", uid="a third", notes=OWN, status=told),
         content("other", notes=OTHERS),
         content("going", notes=OWN | DELETED, going=True, status=READY),
+        snapshots={"csi-3": VOLUME},
     )
     assert [action.content.metadata.name for action in plan(known)] == ["new", "going"]
     assert [one.metadata.name for one in own_contents(known)] == ["new", "ready", "going"]
@@ -401,6 +416,14 @@ def test_one_of_a_group_is_taken_on_where_the_group_is() -> None:
     assert judged(content(notes=GROUP, status=FAILED)) is None
     assert judged(content(notes=GROUP | OWN, status=OF_GROUP), **IN_GROUP) is None
     assert judged(content(notes=GROUP | OTHERS, status=OF_GROUP), **IN_GROUP) is None
+
+
+def test_one_of_a_group_that_is_gone_is_looked_for() -> None:
+    one = content(notes=GROUP | OWN, status=OF_GROUP)
+    assert isinstance(judged(one, offered_groups=TOLD), Find)
+    assert judged(one, offered_groups=TOLD, complete=False) is None
+    # It is removed with its group, or that is not told of any more.
+    assert judged(one) is None
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,9 @@ class Disks:
     def problems(self, name: str) -> Sequence[tuple[str, str]]:
         return self.wrong.get(name, [])
 
+    def unseen(self) -> str:
+        return ""
+
     def storage_problems(self) -> Sequence[tuple[str, str]]:
         return self.pools
 

@@ -264,6 +264,10 @@ class Calls:
         """The snapshots that are known now, in the order of their names."""
         return self._all("snapshot")
 
+    def unseen(self) -> str:
+        """Where there may be some that are not known now, "" for nowhere."""
+        return unknown_part(self._known().pools)
+
     def _all(self, kind: Kind) -> Sequence[Volume]:
         found = {
             record.name: _volume(pool, record)
@@ -294,7 +298,7 @@ class Calls:
         if self._facts is None or self._group(name) is None:
             await self._look()
         found = self._group(name)
-        if found is None and (why := unknown_part(World(self._known()))):
+        if found is None and (why := self.unseen()):
             raise NotNow(f"it may be in {why}")
         return found
 

@@ -186,6 +186,10 @@ class Volumes(Protocol):
         """The snapshots that are known now, in the order of their names."""
         ...
 
+    def unseen(self) -> str:
+        """Where there may be volumes and snapshots that are not known now, "" for nowhere."""
+        ...
+
     async def find_snapshot(self, name: str) -> Volume | None:
         """The snapshot, or None if there is none even after another look."""
         ...

@@ -41,7 +41,7 @@ from localvolume.snapshots.plan import (
 )
 from localvolume.snapshots.telling import Telling, text_of
 from localvolume.volumes.moments import written
-from localvolume.volumes.snapshots import BEING_CREATED, RESERVE_ANNOTATION
+from localvolume.volumes.snapshots import BEING_CREATED, RESERVE_ANNOTATION, is_ready
 
 log = logging.getLogger(__name__)
 
@@ -159,8 +159,9 @@ class Acts:
         try:
             snapshot = await self._there(action.handle)
         except Exception as error:
-            text = f"Failed to check and update snapshot content: {text_of(error)}"
-            await self.telling.tell(content, "find", EVENT_NOT_FOUND, text)
+            if not (isinstance(error, NotNow) and is_ready(content)):
+                text = f"Failed to check and update snapshot content: {text_of(error)}"
+                await self.telling.tell(content, "find", EVENT_NOT_FOUND, text)
             raise
         await self._tell_of(content, snapshot.record)
 

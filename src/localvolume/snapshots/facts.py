@@ -29,7 +29,10 @@ class Facts:
     fills: Mapping[str, float] = field(default_factory=dict)
     """How full the reserves of the others are, in percent, as far as that is known."""
     offered_groups: frozenset[tuple[str, str]] = frozenset()
-    """The groups that this node has told of: the namespace that has each, and its handle."""
+    """The groups that this node has told of: the namespace that has each, and its handle. Those
+    that are being deleted are left out."""
+    complete: bool = True
+    """Whether no other snapshot can be on this node."""
 
 
 def gather(
@@ -54,8 +57,9 @@ def gather(
         offered_groups=frozenset(
             (one.spec.volume_group_snapshot_ref.namespace, group_in_status(one))
             for one in groups
-            if owner_of(one) == node_key
+            if owner_of(one) == node_key and not one.metadata.deletion_timestamp
         ),
+        complete=not volumes.unseen(),
     )
 
 

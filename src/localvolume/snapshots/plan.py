@@ -74,7 +74,8 @@ class Cut(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Find(Action):
-    """Tell the content of the snapshot that somebody says is there."""
+    """Tell the content of the snapshot that somebody says is there, or its status; or that it is
+    not."""
 
     handle: str
 
@@ -143,7 +144,8 @@ def judge(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
         return None
     if is_to_go(content):
         return _going(facts, content)
-    if why := facts.lost.get(handle_in_status(content)):
+    handle = handle_in_status(content)
+    if why := facts.lost.get(handle):
         status = content.status
         told = status is not None and status.error is not None and status.error.message == why
         if not told or is_ready(content):
@@ -151,10 +153,11 @@ def judge(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
         if BEING_CREATED in content.metadata.annotations:
             return Tidy(content=content, reason="its snapshot is cut, lost and told of")
         return None
+    if handle and BEING_CREATED in content.metadata.annotations:
+        return Tidy(content=content, reason="its snapshot is cut and told of")
     if is_ready(content):
-        if BEING_CREATED in content.metadata.annotations:
-            return Tidy(content=content, reason="its snapshot is cut and told of")
-        return _filling(facts, content)
+        is_gone = facts.complete and handle not in facts.snapshots
+        return _gone(content, handle) if is_gone else _filling(facts, content)
     return _coming(content)
 
 
@@ -252,7 +255,8 @@ def _of_group(facts: Facts, content: VolumeSnapshotContent, group: str) -> Actio
 
     The snapshot-controller writes its status, as the agent that has the group's content tells it.
     This node says that the snapshot is here, which whoever restores it must know. It does where it
-    is that agent itself: another node's may tell of any snapshot.
+    is that agent itself: another node's may tell of any snapshot. From then on it says how the
+    snapshot is.
     """
     owner, source = owner_of(content), content.spec.source
     if owner not in ("", facts.node_key):
@@ -266,6 +270,8 @@ def _of_group(facts: Facts, content: VolumeSnapshotContent, group: str) -> Actio
     here = facts.groups.get(handle) == group and source.volume_handle in (None, of)
     if not owner and told and here:
         return TakeOn(content=content, reason=f"its snapshot, one of group {group}, is here")
+    if owner and told and facts.complete and not (is_ready(content) and here):
+        return _gone(content, handle)
     return None
 
 
@@ -288,6 +294,9 @@ def _coming(content: VolumeSnapshotContent) -> Action:
             content=content,
             reason=f"its status names snapshot {said}, and its own is {handle}",
         )
+    if said:
+        # Whatever is cut now is of another moment.
+        return _gone(content, said)
     begun = BEING_CREATED in content.metadata.annotations
     return Cut(
         content=content,
@@ -295,6 +304,11 @@ def _coming(content: VolumeSnapshotContent) -> Action:
         handle=handle,
         source=source.volume_handle or "",
     )
+
+
+def _gone(content: VolumeSnapshotContent, handle: str) -> Find:
+    """As after its disk died, or the API server was set back to before its removal."""
+    return Find(content=content, reason="its status tells of it, and it may be gone", handle=handle)
 
 
 # --- what is to go -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ once all its snapshots are complete; what is left of one that is not is taken aw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -48,9 +48,9 @@ def is_whole(world: World, name: str) -> bool:
     return _is_whole(_of(world, name))
 
 
-def unknown_part(world: World) -> str:
-    """Where a group could be that nobody knows of, "" for nowhere."""
-    for pool in world.facts.pools:
+def unknown_part(pools: Iterable[Pool]) -> str:
+    """Where volumes and snapshots could be that nobody knows of, "" for nowhere."""
+    for pool in pools:
         if why := pool.report.problem or "; ".join(sorted(pool.report.unreadable.values())):
             return f"pool {pool.config.name}: {why}"
     return ""
@@ -176,7 +176,7 @@ def _check_together(pool: Pool) -> None:
 def _remove(world: World, call: RemoveGroupCall, there: Sequence[Found]) -> Action:
     left = tuple(found.record for found in there if found.record.state != "removed")
     if not left:
-        if not there and (why := unknown_part(world)):
+        if not there and (why := unknown_part(world.facts.pools)):
             raise NotNow(f"it may be in {why}")
         if not there:
             check_untold(world, call.name, snapshot=True)

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from localvolume.dynamic.calls import Group, Unknown, Volumes, Wrong
+from localvolume.dynamic.calls import Group, NotNow, Unknown, Volumes, Wrong
 from localvolume.kube.client import Client
 from localvolume.kube.errors import NotThere
 from localvolume.kube.kinds import GROUP_CLASSES
@@ -28,7 +28,7 @@ from localvolume.snapshots.groups.plan import (
 )
 from localvolume.snapshots.telling import Telling, text_of
 from localvolume.volumes.moments import written
-from localvolume.volumes.snapshots import GROUP_BEING_CREATED
+from localvolume.volumes.snapshots import GROUP_BEING_CREATED, is_ready
 
 log = logging.getLogger(__name__)
 
@@ -95,8 +95,9 @@ class Acts:
         try:
             group = await self._there(action)
         except Exception as error:
-            text = f"Failed to check and update group snapshot content: {text_of(error)}"
-            await self.telling.tell(content, "find", EVENT_NOT_FOUND, text)
+            if not (isinstance(error, NotNow) and is_ready(content)):
+                text = f"Failed to check and update group snapshot content: {text_of(error)}"
+                await self.telling.tell(content, "find", EVENT_NOT_FOUND, text)
             raise
         await self._tell_of(content, group, all_of_it=False)
 

@@ -22,6 +22,8 @@ class Facts:
     groups: Mapping[str, frozenset[str]]
     offered: Mapping[str, tuple[VolumeSnapshotContent, ...]] = field(default_factory=dict)
     """The contents by which somebody offers snapshots that are there, by the snapshots' handles."""
+    complete: bool = True
+    """Whether no other group can be on this node."""
 
 
 def gather(
@@ -50,4 +52,5 @@ def gather(
         volumes=volumes_here(objects),
         groups={name: frozenset(members) for name, members in groups.items()},
         offered={handle: tuple(those) for handle, those in offered.items()},
+        complete=not volumes.unseen(),
     )

@@ -48,7 +48,8 @@ class Cut(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Find(Action):
-    """Tell the content of the group that somebody says is there, with those snapshots."""
+    """Tell the content of the group that somebody says is there, or its status, with those
+    snapshots; or that it is not."""
 
     handle: str
     snapshots: tuple[str, ...]
@@ -100,10 +101,13 @@ def judge(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
         return None
     if is_to_go(content):
         return _going(facts, content)
+    handle = group_in_status(content)
+    if handle and GROUP_BEING_CREATED in content.metadata.annotations:
+        return Tidy(content=content, reason="its group is cut and told of")
     if is_ready(content):
-        if GROUP_BEING_CREATED in content.metadata.annotations:
-            return Tidy(content=content, reason="its group is cut and told of")
-        return None
+        there = facts.groups.get(handle, frozenset())
+        is_lost = facts.complete and not there.issuperset(_told(content))
+        return _lost(content) if is_lost else None
     return _coming(facts, content)
 
 
@@ -162,6 +166,9 @@ def _coming(facts: Facts, content: VolumeGroupSnapshotContent) -> Action:
         return Refuse(
             content=content, reason=f"its status names group {said}, and its own is {handle}"
         )
+    if said:
+        # Whatever is cut now is of another moment.
+        return _lost(content)
     begun = GROUP_BEING_CREATED in content.metadata.annotations
     if not begun and handle not in facts.groups and (others := _elsewhere(facts, content)):
         return Refuse(
@@ -175,6 +182,16 @@ def _coming(facts: Facts, content: VolumeGroupSnapshotContent) -> Action:
         reason="it was begun, and its status does not tell of it" if begun else "it is asked for",
         handle=handle,
         sources=source.volume_handles,
+    )
+
+
+def _lost(content: VolumeGroupSnapshotContent) -> Find:
+    """As after its disk died, or the API server was set back to before its removal."""
+    return Find(
+        content=content,
+        reason="its status tells of it, and it may be gone",
+        handle=group_in_status(content),
+        snapshots=_told(content),
     )
 
 
@@ -194,8 +211,7 @@ def _elsewhere(facts: Facts, content: VolumeGroupSnapshotContent) -> list[str]:
 def _going(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
     if content.spec.deletion_policy == "Retain":
         return _let_go(content, "its deletion policy is Retain: the group stays")
-    source, status = content.spec.source, content.status
-    handle = group_in_status(content)
+    source, handle = content.spec.source, group_in_status(content)
     if not handle and source.volume_handles and content.spec.volume_group_snapshot_ref.uid:
         # A cut that failed may have left something.
         handle = _own_handle(content)
@@ -203,9 +219,7 @@ def _going(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
         return _let_go(content, "its status tells of no group")
     if others := sorted(_others(facts, content, handle)):
         return _let_go(content, f"{', '.join(others)} has the same group, which stays")
-    told = tuple(one.snapshot_handle for one in status.volume_snapshot_info_list) if status else ()
-    if not told and (named := source.group_snapshot_handles):
-        told = named.volume_snapshot_handles
+    told = _told(content)
     there = facts.groups.get(handle, frozenset())
     if users := sorted(_users(facts, content, there.union(told))):
         return Refuse(
@@ -216,6 +230,13 @@ def _going(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
     return Remove(
         content=content, reason="its deletion policy is Delete", handle=handle, snapshots=snapshots
     )
+
+
+def _told(content: VolumeGroupSnapshotContent) -> tuple[str, ...]:
+    """The handles of the group's snapshots, as far as they are told of."""
+    status, named = content.status, content.spec.source.group_snapshot_handles
+    told = tuple(one.snapshot_handle for one in status.volume_snapshot_info_list) if status else ()
+    return told or (named.volume_snapshot_handles if named else ())
 
 
 def _others(facts: Facts, content: VolumeGroupSnapshotContent, handle: str) -> Iterable[str]:

@@ -19,6 +19,7 @@ from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent as Conte
 from localvolume.volumes.snapshots import (
     GROUP_BEING_CREATED,
     GROUP_BEING_DELETED,
+    group_in_status,
     is_ready,
     owner_of,
 )
@@ -85,8 +86,8 @@ def failed(_facts: Facts, content: Content) -> Verdict | None:
     state = state_of_content(content)
     if state.word != "failed":
         return None
-    not_done = "found" if content.spec.source.group_snapshot_handles is not None else "cut"
-    text = f"it is not {not_done}: {state.why or 'nobody said why'}"
+    is_said = group_in_status(content) or content.spec.source.group_snapshot_handles is not None
+    text = f"it is not {'found' if is_said else 'cut'}: {state.why or 'nobody said why'}"
     who = "you: put that right, or delete the VolumeGroupSnapshot"
     return Verdict(code="failed", text=text, then="the agent tries again, less and less often",
                    who=who)  # fmt: skip

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from localvolume.backends.pool.prospect import prospect
 from localvolume.backends.pool.records import Records, encode
 from localvolume.backends.pool.restamp import restamp
-from localvolume.backends.pool.survey import prospect
 from localvolume.cli.main import main
 from tests.attacks.support_copies import copied_in_place, records_in, unusable
 from tests.host.support_devices import _mount, bind, command, filesystem

@@ -1,17 +1,22 @@
 """`check-config` and `plan` say of pools and directories what the agent would say of them."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from localvolume.cli.judging import problems_of_pools
 from localvolume.cli.main import main
+from localvolume.cli.planning.facts import offline
+from localvolume.cli.planning.pools import look, pool_rows
 from localvolume.config.loading import load
+from localvolume.config.model import Served
 from localvolume.config.provisioner import OURS
+from localvolume.dynamic.classes.parameters import facts_of_class
+from localvolume.dynamic.plan.world import World
 from localvolume.kube.objects import Meta, StorageClass
+from tests.decisions.support_dynamic import NODE
 from tests.host.support_devices import filesystem, tmpfs
 
 ENFORCED = "sizes cannot be enforced: project quotas are off"
@@ -75,14 +80,18 @@ def test_a_class_that_asks_for_more_than_the_pool_can_do(
     tmp_path: Path, ext4: Path, provisioner: str
 ) -> None:
     """Whichever of our provisioners serves it: both make the same volumes."""
-    config = written(tmp_path, ext4, "  enforce: none", "  backend: directory")
-    pools = load(str(config)).pools
+    config = load(str(written(tmp_path, ext4, "  enforce: none", "  backend: directory")))
     asking = StorageClass(
         metadata=Meta(name="strict"), provisioner=provisioner, parameters={"enforce": "quota"}
     )
-    assert ENFORCED in problems_of_pools(pools, [asking])["fast"]
-    others = msgspec.structs.replace(asking, provisioner="rancher.io/local-path")
-    assert problems_of_pools(pools, [others]) == {}
+    asked = facts_of_class(asking, Served(provisioner, "native"))
+    pools, without, _ = asyncio.run(look(config, (), None))
+    world = World(offline(NODE, pools))
+    (row,) = pool_rows(pools, without, world, [asked])
+    assert (row["verdict"], row["pool"]) == ("hold", "fast")
+    assert ENFORCED in row["reason"]
+    (row,) = pool_rows(pools, without, world, ())
+    assert row["verdict"] == "serve"
 
 
 def test_a_pool_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from localvolume.backends.pool.survey import prospect
-from localvolume.config.model import Served
+from localvolume.backends.pool.prospect import prospect
 from localvolume.config.pools import PoolConfig
-from localvolume.dynamic.classes.parameters import facts_of_class
 from localvolume.dynamic.model import Pool
 from localvolume.dynamic.plan.inability import inabilities
-from localvolume.kube.objects import StorageClass
-from localvolume.volumes import marks
 
 
 def seen_here(mount_dir: str, host_dir: str) -> str:
@@ -21,27 +17,15 @@ def seen_here(mount_dir: str, host_dir: str) -> str:
     return host_dir if not os.path.exists(mount_dir) and os.path.exists(host_dir) else mount_dir
 
 
-def problems_of_pools(
-    pools: Sequence[PoolConfig], classes: Iterable[StorageClass] = (), served: Iterable[Served] = ()
-) -> Mapping[str, str]:
-    """Why pools could not be used, or not by all classes that should, by the pools' names.
-
-    `classes` are the cluster's StorageClasses; without any, only the pool itself is judged.
-    """
-    native = [Served(name, "native") for name in marks.OURS]
-    by_provisioner = {one.provisioner: one for one in (*native, *served)}
-    known = [
-        facts_of_class(one, by_provisioner[one.provisioner])
-        for one in classes
-        if one.provisioner in by_provisioner
-    ]
+def problems_of_pools(pools: Sequence[PoolConfig]) -> Mapping[str, str]:
+    """Why pools could not be used as they are configured, by the pools' names."""
     found = []
     for pool in pools:
         # A pool of logical volumes has no directory.
         here = replace(pool, mount_dir=seen_here(pool.mount_dir, pool.host_dir))
         found.append(Pool(config=pool, report=prospect(here if pool.lvm is None else pool)))
     wrong = {one.config.name: one.report.problem for one in found if one.report.problem}
-    return wrong | dict(inabilities(found, known))
+    return wrong | dict(inabilities(found, ()))
 
 
 def problem_of_directory(mount_dir: str, host_dir: str) -> str:

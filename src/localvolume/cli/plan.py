@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import functools
 import os
 import secrets
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.jobs import read_job
-from localvolume.cli.judging import problems_of_pools
 from localvolume.cli.ownpod import own_namespace, own_node, own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
+from localvolume.cli.planning import facts as planned_facts
+from localvolume.cli.planning import pools, snapshots
+from localvolume.cli.planning.rows import volume_rows
 from localvolume.cli.rows import PRINTERS
 from localvolume.config.flags.agent import CONFIG_DIRECTORY
 from localvolume.config.flags.table import KUBECONFIG, Flag, add_flags, output
@@ -24,13 +25,15 @@ from localvolume.config.model import Configuration, ConfigurationInvalid
 from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.config.variables import KUBELET_DIR, RECORDS_DIR
 from localvolume.disks.model import DiskPlan
+from localvolume.dynamic.plan.plan import plan as plan_dynamic
+from localvolume.dynamic.plan.world import World
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError, NotThere, TellTheAdministrator
 from localvolume.kube.kinds import JOBS, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, Kind, T
 from localvolume.kube.listing import listed
-from localvolume.kube.objects import PersistentVolume, StorageClass
+from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.workloads import Job
 from localvolume.static.facts.known import Changes
@@ -43,15 +46,11 @@ from localvolume.static.plan.world import names_of
 from localvolume.static.recording import Records
 from localvolume.static.strangers import Strangers
 from localvolume.volumes import marks
-from localvolume.volumes.hostdirs import misplaced
 from localvolume.volumes.manifest import NodeFacts, node_facts
 from localvolume.volumes.objects import is_static, path_of
 
 if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig
-
-_POOL_SECONDS = 60.0
-"""How long the look at the pools may take: LVM is slow with many disks."""
 
 VERDICTS = {
     "Publish": "publish",
@@ -76,7 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         Flag("--config", "DIR", "the configuration", default=CONFIG_DIRECTORY),
         Flag("--node", "NAME", "this node's name (default: MY_NODE_NAME, or the hostname)"),
         Flag("--offline", "",
-             "ask no cluster: no PersistentVolume exists, every class has reclaim policy Delete"),
+             "ask no cluster: no PersistentVolume exists, every class has reclaim policy Delete, "
+             "and of pools only they themselves are judged"),
         KUBECONFIG,
         Flag("--namespace", "NAMESPACE",
              "where the agent's cleaning Jobs are (default: MY_NAMESPACE, or default)"),
@@ -116,16 +116,15 @@ async def _rows(
         node = NodeFacts(node_name, "", node_name, {marks.HOSTNAME_LABEL: node_name})
         facts = await _look(surroundings(configuration, node, None), {}, configuration.groups)
         rows = _described(dataclasses.replace(facts, online=False))
-        rows += await _pool_rows(configuration, (), None)
+        rows += await _offline_pool_rows(configuration, node)
         return rows, await _disks(configuration, node_name, (), None)
     access = find_access(arguments.kubeconfig)
     async with Client(access, user_agent="localvolume-plan") as client:
         pod = await own_pod(client)
         namespace = arguments.namespace or own_namespace()
         rows = await online_rows(client, configuration, node_name, namespace, pod)
-        if configuration.pools:
-            classes = await _by_name(client, STORAGE_CLASSES)
-            rows += await _pool_rows(configuration, classes.values(), pod)
+        if configuration.pools or configuration.served:
+            rows += await _pool_rows(client, configuration, await _node_of(client, node_name), pod)
         if configuration.disks is None:
             return rows, None
         own = f"{marks.NODE_LABEL}={marks.node_key(node_name)}"
@@ -133,34 +132,40 @@ async def _rows(
         return rows, await _disks(configuration, node_name, volumes.values(), pod)
 
 
+async def _offline_pool_rows(configuration: Configuration, node: NodeFacts) -> list[dict[str, Any]]:
+    """One row for each pool: what its claims wait for, only the cluster knows."""
+    if not configuration.pools:
+        return []
+    found, without, _ = await pools.look(configuration, (), None)
+    return pools.pool_rows(found, without, World(planned_facts.offline(node, found)), ())
+
+
 async def _pool_rows(
-    configuration: Configuration, classes: Iterable[StorageClass], pod: PodMounts | None
+    client: Client, configuration: Configuration, node: NodeFacts, pod: PodMounts | None
 ) -> list[dict[str, Any]]:
-    """One row for each pool that the agent could not use as configured."""
-    workers = Workers()
-    try:
-        judge = functools.partial(
-            problems_of_pools, configuration.pools, list(classes), configuration.served
-        )
-        problems = dict(await workers.call("pools", _POOL_SECONDS, judge))
-    except Hung as error:
-        raise Unknown(f"the pools cannot be looked at: {error}") from error
-    finally:
-        workers.close()
-    for pool in configuration.pools:
-        if why := misplaced(pod, pool.host_dir, pool.mount_dir):
-            problems[pool.name] = why
+    """One row for each pool, volume and claim of this node, and content of a snapshot."""
+    found = await planned_facts.read(client, configuration, node, pod)
+    wanted = await snapshots.due(client, found)
+    facts = snapshots.with_calls(found, wanted).facts
+    made = plan_dynamic(facts)
+    # What a content waits for is told of in the content's row.
+    told = {call.key for call in facts.calls}
     return [
-        {
-            "class": "",
-            "path": pool.host_dir or f"pool {pool.name}",
-            "verdict": "hold",
-            "reason": f"pool {pool.name}: {problems[pool.name]}",
-            "pool": pool.name,
-        }
-        for pool in configuration.pools
-        if pool.name in problems
+        *pools.pool_rows(facts.pools, found.without, World(facts), facts.classes.values()),
+        *volume_rows(facts, made, told),
+        *snapshots.content_rows(wanted, made, found.unread),
     ]
+
+
+async def _node_of(client: Client, node_name: str) -> NodeFacts:
+    """Raises Unknown, ApiError."""
+    try:
+        node = node_facts(node_name, await client.get(NODES, node_name))
+    except NotThere:
+        node = node_facts(node_name, None)
+    if isinstance(node, str):
+        raise Unknown(node)
+    return node
 
 
 async def online_rows(
@@ -171,12 +176,7 @@ async def online_rows(
     pod: PodMounts | None,
 ) -> list[dict[str, Any]]:
     """The plan's rows for this host; `pod` is the agent's. Raises Unknown and ApiError."""
-    try:
-        node = node_facts(node_name, await client.get(NODES, node_name))
-    except NotThere:
-        node = node_facts(node_name, None)
-    if isinstance(node, str):
-        raise Unknown(node)
+    node = await _node_of(client, node_name)
     own = f"{marks.NODE_LABEL}={marks.node_key(node_name)}"
     found = await _by_name(client, PERSISTENT_VOLUMES, own)
     volumes = {name: volume for name, volume in found.items() if is_static(volume)}

@@ -41,8 +41,8 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
             row["path"],
             row["verdict"],
             row.get("persistentVolume", ""),
-            spec.get("capacity", {}).get("storage", ""),
-            spec.get("volumeMode", ""),
+            spec.get("capacity", {}).get("storage", "") or row.get("capacity", row.get("room", "")),
+            spec.get("volumeMode", "") or row.get("mode", ""),
             row["reason"],
         )
 

@@ -59,11 +59,7 @@ class AttributesClasses:
         backoff = Backoff(FIRST_WAIT, LONGEST_WAIT, spread=0.5)
         while True:
             try:
-                told = class_facts(await self._client.get(ATTRIBUTES_CLASSES, name))
-            except NotThere:
-                told = AttributesClass(missing="there is no such class")
-            except TellTheAdministrator as error:
-                told = AttributesClass(missing=str(error))
+                told = await ask(self._client, name)
             except ApiError as error:
                 # An unavailable API server says nothing of what it has.
                 log.warning("VolumeAttributesClass %s: %s", name, error)
@@ -73,6 +69,16 @@ class AttributesClasses:
                 self._told[name] = told
                 self._wake()
             await asyncio.sleep(backoff.next())
+
+
+async def ask(client: Client, name: str) -> AttributesClass:
+    """What is known of the class now. Raises ApiError if that may be had soon."""
+    try:
+        return class_facts(await client.get(ATTRIBUTES_CLASSES, name))
+    except NotThere:
+        return AttributesClass(missing="there is no such class")
+    except TellTheAdministrator as error:
+        return AttributesClass(missing=str(error))
 
 
 def class_facts(found: VolumeAttributesClass) -> AttributesClass:

@@ -127,8 +127,8 @@ class Pools:
             self._purgers.pop(name).close()
             self._copiers.pop(name).workers.close()
         volumes = list(volumes)
-        known, places = _ids_by_pool(volumes), places_of_adopted(list(wanted.values()), volumes)
-        missing = _called(volumes) - self._recorded()
+        known, places = ids_by_pool(volumes), places_of_adopted(list(wanted.values()), volumes)
+        missing = handles_of_called(volumes) - self._recorded()
         for name, config in wanted.items():
             if name not in self._stores:
                 self._configs[name] = config
@@ -414,12 +414,12 @@ def _with_unattached(
     return replace(report, warnings=(*report.warnings, f"volumes cannot be used: {text}"))
 
 
-def _called(volumes: Iterable[PersistentVolume]) -> set[str]:
+def handles_of_called(volumes: Iterable[PersistentVolume]) -> set[str]:
     """The handles of those that a CSI call made."""
     return {record_name_of(one) for one in volumes if is_csi(one) and pool_of(one) is None}
 
 
-def _ids_by_pool(volumes: Iterable[PersistentVolume]) -> dict[str, set[str]]:
+def ids_by_pool(volumes: Iterable[PersistentVolume]) -> dict[str, set[str]]:
     """The pool ids that must be found again; those of never claimed volumes would not matter."""
     found: dict[str, set[str]] = {}
     for volume in volumes:

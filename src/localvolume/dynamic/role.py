@@ -127,6 +127,12 @@ EVENT_LIMIT = "VolumeLimitEscaped"
 _NATIVE = Served(marks.DYNAMIC_PROVISIONER, "native")
 
 
+def served_by(configuration: Configuration, *, driver: bool) -> dict[str, Served]:
+    """The provisioners that are served here, by name; with `driver` our CSI driver too."""
+    own = (_NATIVE, SERVED) if driver else (_NATIVE,)
+    return {one.provisioner: one for one in (*own, *configuration.served)}
+
+
 @dataclass(eq=False, kw_only=True)
 class DynamicRole:
     """The dynamic volumes of one node, from the claim to the last byte."""
@@ -268,8 +274,7 @@ class DynamicRole:
         busy, promised = set(self._executor.busy), self._promised()
         pools = await self._pools.look()
         self.pools = {pool.config.name: (pool.config, pool.report) for pool in pools}
-        own = (_NATIVE, SERVED) if self.driver else (_NATIVE,)
-        served = {one.provisioner: one for one in (*own, *configuration.served)}
+        served = served_by(configuration, driver=self.driver)
         classes, foreign = self._read_classes(served)
         with_own = pods_of(one for pool in pools for one in pool.report.records.values())
         absent, gone, again = self._live.unwanted()

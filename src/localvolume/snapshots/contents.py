@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NoReturn, Protocol, TypeVar
 
@@ -51,6 +51,17 @@ class Planned(Protocol):
 
 C = TypeVar("C", VolumeSnapshotContent, VolumeGroupSnapshotContent)
 A = TypeVar("A", bound=Planned)
+
+
+def handles_told(
+    node_key: str, what: str, contents: Iterable[C], handle_of: Callable[[C], str]
+) -> dict[str, str]:
+    """What the contents that are that node's say is there, by handle: which content says so."""
+    return {
+        handle: f"{what} content {content.metadata.name}"
+        for content in contents
+        if owner_of(content) == node_key and (handle := handle_of(content))
+    }
 
 
 @dataclass(eq=False, kw_only=True)
@@ -113,12 +124,9 @@ class ContentsRole(Generic[C, A]):
 
     def told(self) -> Told:
         """What the contents of this node say is there."""
-        names = {
-            handle: f"{self._what} content {name}"
-            for name, content in self.contents.items.items()
-            if owner_of(content) == self.node_key and (handle := self.handle_told(content))
-        }
-        return Told(handles=names, unread="; ".join(unready(self.contents).values()))
+        contents = self.contents.items.values()
+        handles = handles_told(self.node_key, self._what, contents, self.handle_told)
+        return Told(handles=handles, unread="; ".join(unready(self.contents).values()))
 
     def content_changed(self, *_: object) -> None:
         """A content changed."""

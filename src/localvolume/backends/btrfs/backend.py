@@ -110,6 +110,15 @@ def usage_of(record: Record, held: Held, most: int | None, free: int, *, shared:
     )
 
 
+def abilities_with(quotas: Quotas) -> Abilities:
+    """What can be done where quotas are like that, switched on."""
+    no_copies = SIMPLE if quotas.simple else ""
+    if not quotas.consistent:
+        # Copies wait for that as all volumes do.
+        return replace(_unable(_COUNTING), no_copies=no_copies)
+    return Abilities(enforce=True, overwrite=False, no_copies=no_copies, no_groups=APART)
+
+
 _COUNTING_SHORT, _COUNTING_LONG = 1.0, 30.0
 
 
@@ -148,11 +157,7 @@ class BtrfsBackend(directories.InPlace):
                 quotas = have_counted(fd, self._counting_short)
             except OSError as error:
                 return _unable(f"quotas cannot be switched on or read: {error.strerror}")
-        no_copies = SIMPLE if quotas.simple else ""
-        if not quotas.consistent:
-            # Copies wait for that as all volumes do.
-            return replace(_unable(_COUNTING), no_copies=no_copies)
-        return Abilities(enforce=True, overwrite=False, no_copies=no_copies, no_groups=APART)
+        return abilities_with(quotas)
 
     def make(self, pool: int, path: str, record: Record) -> Record:
         most = limit_of(record)

@@ -6,8 +6,6 @@ the group, or of the thin pool.
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -25,12 +23,12 @@ from localvolume.backends.lvm.session import (
     usages,
     was_copied,
 )
+from localvolume.backends.lvm.survey import abilities_of
 from localvolume.backends.lvm.tools import Tools, translated
 from localvolume.backends.lvm.turns import LOCKS
 from localvolume.backends.lvm.view import View, report_of
 from localvolume.backends.lvm.zeroing import Zeroing
 from localvolume.backends.model import (
-    Abilities,
     BackendFailed,
     Blocks,
     Impossible,
@@ -111,7 +109,7 @@ class LvmStore:
                 return report_of(
                     self.config.name,
                     seen,
-                    abilities=self._abilities(),
+                    abilities=abilities_of(self.tools.of),
                     usage=usages(seen),
                     troubles=troubles,
                 )
@@ -144,20 +142,6 @@ class LvmStore:
         """The path that the PersistentVolume names."""
         with translated(self.config.name):
             return device_path(self.tools.of.group, record.name)
-
-    def _abilities(self) -> Abilities:
-        thin = bool(self.tools.of.thin_pool)
-        why_not = "" if shutil.which("mkfs.ext4") else "there is no mkfs.ext4: install e2fsprogs"
-        return Abilities(
-            enforce=True,
-            why_not=why_not,
-            block=True,
-            filesystem=not why_not,
-            no_copies="" if thin else copying.THICK,
-            full_copies=True,
-            reserves=not thin,
-            no_groups=together.why_not(os.uname().release) if thin else copying.THICK,
-        )
 
     # A volume's life
 

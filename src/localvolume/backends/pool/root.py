@@ -113,16 +113,8 @@ class PoolRoot:
         _check_settled(self.pool, config.host_dir)
 
     def space(self) -> tuple[int, int]:
-        """Bytes of its filesystem: all that are not kept for root, and those of them that can be
-        written now; raises OSError.
-
-        Without free inodes nothing can be written, however many blocks are free.
-        """
-        found = fstatfs(self.pool)
-        kept = max(0, found.free - found.available)
-        if found.inodes and found.inodes_free < _LEAST_INODES:
-            return (found.blocks - kept) * found.block_size, 0
-        return (found.blocks - kept) * found.block_size, found.available * found.block_size
+        """See ``space_of``."""
+        return space_of(self.pool)
 
     def mount(self) -> Mount | None:
         """The mount that it lies in; None if we see none; raises OSError, ValueError."""
@@ -133,16 +125,44 @@ class PoolRoot:
         self._closing.close()
 
 
-def see_usable(pool: int, path: str, config: PoolConfig) -> None:
+def space_of(pool: int) -> tuple[int, int]:
+    """Bytes of an open pool's filesystem: all that are not kept for root, and those of them that
+    can be written now; raises OSError.
+
+    Without free inodes nothing can be written, however many blocks are free.
+    """
+    found = fstatfs(pool)
+    kept = max(0, found.free - found.available)
+    if found.inodes and found.inodes_free < _LEAST_INODES:
+        return (found.blocks - kept) * found.block_size, 0
+    return (found.blocks - kept) * found.block_size, found.available * found.block_size
+
+
+def see_usable(
+    pool: int,
+    path: str,
+    config: PoolConfig,
+    known_ids: Collection[str] = (),
+    known_places: Collection[str] = (),
+    missing: Collection[str] = (),
+) -> str:
     """Check that an agent could open the directory as that pool, and write nothing.
 
+    Returns its id, "" for one that the agent would make. What is known is as for ``PoolRoot``.
     Raises PoolUnusable, OSError.
     """
     _check_filesystem(pool, path, config)
     check_owner(pool, config.host_dir)
     _check_settled(pool, config.host_dir)
-    if (marker := _read_marker(pool)) is not None:
-        _check_backend(marker, config)
+    marker = _read_marker(pool)
+    _check_known(pool, marker, known_ids, known_places, missing)
+    if marker is None:
+        with suppress(FileNotFoundError), opened(pool, OURS) as ours:
+            check_owner(ours, f"{config.host_dir}/{OURS}")
+            _check_unused(ours)
+        return ""
+    _check_backend(marker, config)
+    return marker.id
 
 
 def _check_settled(pool: int, path: str) -> None:
@@ -206,32 +226,45 @@ def _marker(
 ) -> _Marker:
     """Read the pool's marker; write one if there is none and there may be one."""
     marker = _read_marker(pool)
+    _check_known(pool, marker, known_ids, known_places, missing)
     if marker is None:
-        if known_ids:
-            raise PoolUnusable(
-                "PersistentVolumes name a pool here, and there is none: its disk is not mounted,"
-                " or this is another disk"
-            )
-        if known_places and not any(_is_there(pool, path) for path in known_places):
-            raise PoolUnusable(
-                "PersistentVolumes of an older provisioner lie here, and nothing is where they"
-                " should be: its disk is not mounted, or this is another disk"
-            )
-        if missing:
-            raise PoolUnusable(
-                f"there is no pool here, and no pool has the volume of the handle {min(missing)},"
-                " which a PersistentVolume is of: its disk is not mounted, or this is another disk"
-            )
         _write_marker(pool, config)
         if (marker := _read_marker(pool)) is None:
             raise PoolUnusable(f"{OURS}/{MARKER} was written and is gone again")
-    if known_ids and marker.id not in known_ids:
-        raise PoolUnusable(
-            f"this is the pool {marker.id}, and PersistentVolumes name"
-            f" {', '.join(sorted(known_ids))}: its disk is not mounted, or this is another disk"
-        )
     _check_backend(marker, config)
     return marker
+
+
+def _check_known(
+    pool: int,
+    marker: _Marker | None,
+    known_ids: Collection[str],
+    known_places: Collection[str],
+    missing: Collection[str],
+) -> None:
+    """Check that what lies there can be the pool that objects know of. Raises PoolUnusable."""
+    if marker is not None:
+        if known_ids and marker.id not in known_ids:
+            raise PoolUnusable(
+                f"this is the pool {marker.id}, and PersistentVolumes name"
+                f" {', '.join(sorted(known_ids))}: its disk is not mounted, or this is another disk"
+            )
+        return
+    if known_ids:
+        raise PoolUnusable(
+            "PersistentVolumes name a pool here, and there is none: its disk is not mounted,"
+            " or this is another disk"
+        )
+    if known_places and not any(_is_there(pool, path) for path in known_places):
+        raise PoolUnusable(
+            "PersistentVolumes of an older provisioner lie here, and nothing is where they"
+            " should be: its disk is not mounted, or this is another disk"
+        )
+    if missing:
+        raise PoolUnusable(
+            f"there is no pool here, and no pool has the volume of the handle {min(missing)},"
+            " which a PersistentVolume is of: its disk is not mounted, or this is another disk"
+        )
 
 
 def _check_backend(marker: _Marker, config: PoolConfig) -> None:
@@ -277,16 +310,21 @@ def _read_marker(pool: int) -> _Marker | None:
     return marker
 
 
+def _check_unused(ours: int) -> None:
+    """Check that no pool has lost its marker there. Raises PoolUnusable, OSError."""
+    for part in (RECORDS, TRASH, IMAGES):
+        with suppress(FileNotFoundError), pinned(ours, part) as there:
+            if list_names(there):
+                raise PoolUnusable(
+                    f"{OURS}/{MARKER} is missing, and {OURS}/{part} is not empty: bring it back"
+                )
+
+
 def _write_marker(pool: int, config: PoolConfig) -> None:
     make_directory(pool, OURS, 0o700)
     with opened(pool, OURS) as ours:
         check_owner(ours, f"{config.host_dir}/{OURS}")
-        for part in (RECORDS, TRASH, IMAGES):
-            with suppress(FileNotFoundError), pinned(ours, part) as there:
-                if list_names(there):
-                    raise PoolUnusable(
-                        f"{OURS}/{MARKER} is missing, and {OURS}/{part} is not empty: bring it back"
-                    )
+        _check_unused(ours)
         for name in list_names(ours):
             if name.startswith(TEMPORARY):
                 os.unlink(name, dir_fd=ours)

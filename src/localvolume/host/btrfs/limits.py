@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from localvolume.host.btrfs.quota import Quotas, delete_group, read_quotas, set_limit
@@ -68,20 +68,41 @@ def look(fd: int, limits: Mapping[int, int | None]) -> dict[int, Held]:
         # The limits set below depend on what they hold by now.
         commit(fd)
     quotas = read_quotas(fd)
+    found = _held(quotas, inside)
+    for identity, held in found.items():
+        most = limits[identity]
+        if most is not None:
+            family = _family(quotas, identity, inside[identity])
+            _share(fd, quotas, family, most, held.referenced)
+    return found
+
+
+def measure(fd: int, identities: Collection[int]) -> dict[int, Held]:
+    """Measure volumes as of the last commit, and change nothing; else as `look`."""
+    subvolumes = read_subvolumes(fd)
+    inside = {one: subvolumes.inside(one) for one in identities if one in subvolumes.parents}
+    return _held(read_quotas(fd), inside)
+
+
+def _held(quotas: Quotas, inside: Mapping[int, Collection[int]]) -> dict[int, Held]:
     if not quotas.consistent:
         return {}
     found = {}
     for identity, below in inside.items():
         if identity not in quotas.groups:
             continue
-        family = [one for one in (identity, *below) if one in quotas.groups]
-        held = sum(quotas.groups[one].referenced for one in family)
-        alone = sum(quotas.groups[one].exclusive for one in family)
-        found[identity] = Held(referenced=held, exclusive=alone, inside=len(below))
-        most = limits[identity]
-        if most is not None:
-            _share(fd, quotas, family, most, held)
+        family = [quotas.groups[one] for one in _family(quotas, identity, below)]
+        found[identity] = Held(
+            referenced=sum(one.referenced for one in family),
+            exclusive=sum(one.exclusive for one in family),
+            inside=len(below),
+        )
     return found
+
+
+def _family(quotas: Quotas, identity: int, below: Iterable[int]) -> list[int]:
+    """The volume itself and what lies in it, as far as they are counted."""
+    return [one for one in (identity, *below) if one in quotas.groups]
 
 
 def _share(fd: int, quotas: Quotas, family: list[int], most: int, held: int) -> None:

@@ -1,0 +1,122 @@
+"""The rows of `localvolume plan` for volumes that are made for claims: the role's plan, in words.
+
+Nothing is decided here: see ``dynamic.plan``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from localvolume.backends.model import Record
+from localvolume.config.pools import PoolConfig
+from localvolume.dynamic.model import Action, Facts, Make, Plan
+from localvolume.dynamic.plan.orphans import place_of
+from localvolume.kube.cache import key_of
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
+from localvolume.volumes import claims
+from localvolume.volumes.capacity import quantity
+from localvolume.volumes.objects import path_of
+
+VERDICTS: Final = {
+    "Make": "make",
+    "Publish": "publish",
+    "Reject": "refuse",
+    "GiveBack": "give back",
+    "Ask": "ask",
+    "AskPod": "ask",
+    "TakeAway": "take away",
+    "Remember": "record",
+    "TakeOver": "take over",
+    "Secure": "mark",
+    "MarkReleased": "mark",
+    "Grow": "grow",
+    "Modify": "modify",
+    "TellModify": "tell",
+    "TellInfeasible": "tell",
+    "TellGrown": "tell",
+    "Unprotect": "let go",
+    "Delete": "delete",
+    "Retire": "remove",
+    "RemoveInline": "remove",
+    "Purge": "purge",
+    "Hold": "hold",
+    "Keep": "keep",
+    # For the contents of snapshots.
+    "MakeCalled": "cut",
+    "CutGroup": "cut",
+    "RemoveCalled": "remove",
+    "RemoveGroup": "remove",
+    "AnswerCall": "tell",
+}
+
+
+def volume_rows(facts: Facts, made: Plan, without: Collection[str]) -> list[dict[str, Any]]:
+    """One row for each action, but for those of the names in `without`."""
+    by_name = {
+        claim.spec.volume_name or claims.volume_name(claim.metadata.uid): claim
+        for claim in facts.claims.values()
+    }
+    return [
+        _row(facts, action, by_name.get(action.key))
+        for action in made.actions
+        if action.key not in without
+    ]
+
+
+def _row(facts: Facts, action: Action, claim: PersistentVolumeClaim | None) -> dict[str, Any]:
+    volume: PersistentVolume | None = getattr(action, "volume", None)
+    volume = volume or facts.volumes.get(action.key)
+    config, record = _place(facts, action)
+    if claim is not None:
+        class_name = claims.class_of(claim)
+    elif volume is not None:
+        class_name = volume.spec.storage_class_name
+    else:
+        class_name = record.class_name if record else ""
+    row: dict[str, Any] = {
+        "class": class_name,
+        "path": _path(action, config, record, volume, claim),
+        "verdict": VERDICTS[type(action).__name__],
+        "reason": action.reason,
+    }
+    if isinstance(action, Make) and action.origin is not None:
+        row["verdict"] = "restore" if action.origin.snapshot_of else "clone"
+        row["source"] = action.origin.name
+    if volume is not None or isinstance(action, Make):
+        row["persistentVolume"] = action.key
+    if claim is not None:
+        row["claim"] = key_of(claim)
+    if config is not None:
+        row["pool"] = config.name
+    if record is not None:
+        size = getattr(action, "size_bytes", record.size_bytes)
+        row |= {"bytes": size, "capacity": quantity(size), "mode": record.volume_mode}
+    return row
+
+
+def _place(facts: Facts, action: Action) -> tuple[PoolConfig | None, Record | None]:
+    """The pool, and the record, that the action is about."""
+    config: PoolConfig | None = getattr(action, "pool", None)
+    record: Record | None = getattr(action, "record", None)
+    if record is None or config is None:
+        for pool in facts.pools:
+            if (found := pool.report.records.get(action.key)) is not None:
+                return pool.config, record or found
+    return config, record
+
+
+def _path(
+    action: Action,
+    config: PoolConfig | None,
+    record: Record | None,
+    volume: PersistentVolume | None,
+    claim: PersistentVolumeClaim | None,
+) -> str:
+    if config is not None and record is not None and config.host_dir:
+        return f"{config.host_dir}/{place_of(record)}"
+    if volume is not None and (path := path_of(volume)):
+        return path
+    if claim is not None:
+        return f"claim {key_of(claim)}"
+    return f"volume {action.key}"

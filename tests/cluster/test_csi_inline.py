@@ -13,6 +13,7 @@ from grpclib.exceptions import GRPCError
 
 from localvolume.cli.main import main
 from localvolume.host.mount.mounts import Mount
+from tests.cluster.support_accounts import account, rule
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_csicalls import Caller
 from tests.cluster.support_inline import InlinePod, inline_pod
@@ -324,3 +325,49 @@ def test_a_pod_ends_although_its_pool_is_away_and_its_volume_goes_later(
     csi.configure()
     csi.serve()
     nothing_left(csi, disk)
+
+
+# --- what people are told -----------------------------------------------------------------------
+
+
+def test_why_says_where_the_volume_of_a_pods_spec_is_or_why_it_is_not_there(
+    csi: CsiLab, disk: MadePool, pod: Podder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csi.serve()
+    one, large, wrong = pod(), pod(size="1Gi"), pod(sise="1Mi")
+    seeing = Seeing(csi.plane, capsys)
+    node = ["--node", csi.node, "--config", str(csi.config_directory)]
+
+    def why(of: InlinePod, *words: str) -> dict[str, Any]:
+        return seeing.why(f"pod/{of.name}", *(words or node))
+
+    assert why(one)["code"] == "inline-waiting"
+    one.publish()
+    found = why(one)
+    told = {fact["name"]: fact["value"] for fact in found["facts"]}
+    assert found["code"] == "inline"
+    assert told["Place"] == f"{disk.directory}/.localvolume/images/{one.handle}.img"
+    assert (told["Pool"], told["Size"]) == ("fast, backend image", SIZE)
+    assert told["Node"] == csi.node
+    assert told["Since"].startswith("20")
+    # Elsewhere nobody can know: it says whom to ask, and what the pod's spec asks for.
+    found = why(one, "--node", "elsewhere")
+    assert (found["code"], "localvolume why pod/" in found["who"]) == ("inline-elsewhere", True)
+    status, refusal = large.refused()
+    assert status is Status.OUT_OF_RANGE
+    assert why(large)["code"] == "inline-refused"
+    assert refusal in why(large)["verdict"]
+    found = why(wrong, "--node", "elsewhere")
+    assert (found["code"], "sise is not known" in found["verdict"]) == ("inline-wrong", True)
+    one.unpublish()
+    one.says("Succeeded")
+    csi.until(lambda: why(one)["code"], lambda code: code == "inline-over")
+    # Who may not read Events is told that, and the rest all the same, as in the agent's pod.
+    listed = ("persistentvolumes", "persistentvolumeclaims", "nodes")
+    rules = [rule("pods", "get"), *(rule(kind, "list") for kind in listed)]
+    seeing.kubeconfig = str(account(csi, rules))
+    found = why(one)
+    assert found["code"] == "inline-over"
+    assert any(fact["name"] == "Events" for fact in found["facts"])
+    said = seeing.ask("why", f"pod/{one.name}x")
+    assert (said.status, "there is no pod" in said.err) == (1, True)

@@ -136,8 +136,9 @@ def test_what_is_said_of_snapshots_and_copies_is_what_the_agent_then_does(
     lab.agent = None
     snapshot, group = lab.snapshot(source), lab.group()
     ref = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot"}
-    spec = {"dataSource": {**ref, "name": done["metadata"]["name"]}}
-    again = lab.claim(other["spec"]["storageClassName"], size="16Mi", **spec)
+    source_of = {**ref, "name": done["metadata"]["name"]}
+    cls = other["spec"]["storageClassName"]
+    again = lab.claim(cls, size="16Mi", dataSource=source_of)
     content = lab.until(lambda: lab.content_of(snapshot), bool)
     of_group = lab.until(lambda: lab.group_content(group), bool)
     assert content is not None

@@ -1,4 +1,4 @@
-"""`localvolume why`: why a volume, a claim or a path is as it is, and who must act."""
+"""`localvolume why`: why a volume, claim, snapshot, pod or path is as it is, and who must act."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import PurePosixPath
 
 from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.facts import Facts
-from localvolume.cli.seeing.kinds import CONTENTS
+from localvolume.cli.seeing.kinds import CONTENTS, EVENTS
+from localvolume.cli.seeing.kinds import PODS as SEEN_PODS
 from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read, with_consumers
 from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.explanation import Explanation
@@ -24,8 +25,9 @@ from localvolume.config.flags.agent import CONFIG_DIRECTORY
 from localvolume.config.flags.table import Flag, add_flags, output
 from localvolume.config.syntax.readers import did_you_mean
 from localvolume.kube.client import Client
-from localvolume.kube.errors import AccessInvalid, ApiError
+from localvolume.kube.errors import AccessInvalid, ApiError, NotThere
 from localvolume.kube.kinds import GROUP_CONTENTS
+from localvolume.kube.listing import listed
 from localvolume.volumes.marks import CSI_DRIVER
 
 _VOLUME = ("pv", "persistentvolume", "persistentvolumes")
@@ -37,6 +39,7 @@ _GROUP = (
     *("vgs", "volumegroupsnapshot", "volumegroupsnapshots", "groupsnapshot"),
     *("vgsc", "volumegroupsnapshotcontent", "volumegroupsnapshotcontents", "groupsnapshotcontent"),
 )
+_POD = ("po", "pod", "pods")
 _CLAIM = ("pvc", "persistentvolumeclaim", "persistentvolumeclaims", "claim")
 
 
@@ -50,12 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="WHAT",
         help="pv/NAME, pvc/NAME, snapshot/NAME or groupsnapshot/NAME (or the name of its content, "
-        "or its handle), a bare name (of any of them), or /a/path",
+        "or its handle), a bare name (of any of them), pod/NAME for the volumes of its own spec, "
+        "or /a/path",
     )
     here = f"this host is the node, with this configuration (default {CONFIG_DIRECTORY}, if any)"
     add_flags(
         parser,
-        Flag("-n --namespace", "NAME", "of the claim, VolumeSnapshot or VolumeGroupSnapshot"),
+        Flag("-n --namespace", "NAME", "of the claim, pod, VolumeSnapshot or VolumeGroupSnapshot"),
         Flag("--node", "NAME", "the node that has the path", default=""),
         Flag("--config", "DIR", here),
         output("text", "json"),
@@ -105,6 +109,8 @@ async def _answer(arguments: argparse.Namespace) -> _Answer:
             return _Answer(facts.now, _snapshot(facts, namespace, name))
         if kind.lower() in _GROUP:
             return _Answer(facts.now, _group(facts, namespace, name))
+        if kind.lower() in _POD:
+            return _Answer(facts.now, await _pod(client, facts, namespace, name, arguments))
         if kind:
             # namespace/name, as one reads it in kubectl's tables.
             return _Answer(facts.now, await _claim(client, facts, kind, name))
@@ -168,6 +174,29 @@ async def _claim(client: Client, facts: Facts, namespace: str, name: str) -> Exp
         hint = _hint(name, _names_in(facts, namespace)) or _elsewhere(facts, name)
         raise _NoSuch(f"there is no claim {name} in the namespace {namespace}{hint}")
     return why_claim(await with_consumers(client, facts, namespace), claim)
+
+
+async def _pod(
+    client: Client, facts: Facts, namespace: str, name: str, arguments: argparse.Namespace
+) -> Explanation:
+    from localvolume.cli.seeing.why.pod import POD_EVENTS, why_pod
+    from localvolume.cli.seeing.why.podhere import look
+
+    try:
+        pod = await client.get(SEEN_PODS, name, namespace)
+    except NotThere:
+        raise _NoSuch(f"there is no pod {name} in the namespace {namespace}") from None
+    about = f"involvedObject.kind=Pod,involvedObject.uid={pod.metadata.uid}"
+    try:
+        events = await listed(client, EVENTS, namespace, field_selector=about)
+    except ApiError as error:
+        # An agent, in whose pod this is asked, may not read them.
+        events, facts = [], replace(facts, unknown={**facts.unknown, POD_EVENTS: str(error)})
+    here = arguments.node or own_node()
+    config = arguments.config or CONFIG_DIRECTORY
+    looked = await look(client, facts, config, pod.spec.node_name, here, pod.metadata.uid)
+    facts = await with_consumers(client, facts, namespace)
+    return why_pod(facts, pod, events, looked)
 
 
 async def _path(client: Client, facts: Facts, arguments: argparse.Namespace) -> Explanation:

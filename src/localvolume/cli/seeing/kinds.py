@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 from msgspec.structs import force_setattr
 
 from localvolume.kube.kinds import Kind
-from localvolume.kube.objects import EventObject, KubeObject, Node, Trimmed
+from localvolume.kube.objects import (
+    NO_STRINGS,
+    EventObject,
+    KubeObject,
+    Node,
+    StringMap,
+    Trimmed,
+)
 from localvolume.kube.snapshotobjects import VolumeSnapshotContent, VolumeSnapshotContentStatus
-from localvolume.kube.workloads import Condition
+from localvolume.kube.workloads import Condition, PodVolume
 
 if TYPE_CHECKING:
     Conditions = tuple[Condition, ...]
@@ -108,6 +115,54 @@ class SeenContent(VolumeSnapshotContent, frozen=True, kw_only=True):
     status: SeenContentStatus | None = None
 
 
+class SecretRef(Trimmed, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class InlineSource(Trimmed, frozen=True, kw_only=True):
+    """A volume that the pod's spec asks a CSI driver for."""
+
+    driver: str = ""
+    fs_type: str | None = None
+    volume_attributes: StringMap = NO_STRINGS
+    node_publish_secret_ref: SecretRef | None = None
+
+    def __post_init__(self) -> None:
+        if not self.volume_attributes:
+            force_setattr(self, "volume_attributes", NO_STRINGS)
+
+
+class SeenPodVolume(PodVolume, frozen=True, kw_only=True):
+    csi: InlineSource | None = None
+
+
+if TYPE_CHECKING:
+    SeenPodVolumes = tuple[SeenPodVolume, ...]
+else:
+    SeenPodVolumes = tuple[SeenPodVolume, ...] | None
+
+
+class SeenPodSpec(Trimmed, frozen=True, kw_only=True):
+    node_name: str = ""
+    volumes: SeenPodVolumes = ()
+
+    def __post_init__(self) -> None:
+        if not self.volumes:
+            force_setattr(self, "volumes", ())
+
+
+class SeenPodStatus(Trimmed, frozen=True, kw_only=True):
+    phase: str = ""
+    start_time: str | None = None
+
+
+class SeenPod(KubeObject, frozen=True, kw_only=True):
+    """A pod with the sources of its volumes."""
+
+    spec: SeenPodSpec = SeenPodSpec()
+    status: SeenPodStatus = SeenPodStatus()
+
+
 CONTENTS = Kind(
     "snapshot.storage.k8s.io",
     "v1",
@@ -119,4 +174,5 @@ CONTENTS = Kind(
 EVENTS = Kind("", "v1", "events", "Event", True, SeenEvent)
 CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, CSINode)
 NODES = Kind("", "v1", "nodes", "Node", False, SeenNode)
+PODS = Kind("", "v1", "pods", "Pod", True, SeenPod)
 DAEMON_SETS = Kind("apps", "v1", "daemonsets", "DaemonSet", True, DaemonSet)

@@ -119,7 +119,7 @@ def test_two_pools_on_one_filesystem_do_not_promise_its_room_twice(shared: Share
     most, little = room * 6 // 10, room // 10
     first = shared.claim("a", most)
     lab.made(first)
-    # What one has promised is missing from both. Of images 92 parts in a hundred are room.
+    # What one has promised is missing from both. Of images 91 parts in a hundred are room.
     shared.less(before, by=most * 9 // 10)
 
     second = shared.claim("b", most)

@@ -202,12 +202,12 @@ def image(size: int, state: Any = "offered", **fields: Any) -> Record:
         ({}, {"overbook": 4.0}, report(100, 100, kept("v", 160), v=0), 0),
         ({}, {"overbook": 4.0}, report(100, 100, kept("v", 60), v=0), 40),
         # An image takes more than its size: by its file where that is known.
-        ({}, {"backend": "image"}, report(100, 100, image(46, "making")), 50),
+        ({}, {"backend": "image"}, report(100, 100, image(45, "making")), 50),
         (
             {},
             {"backend": "image"},
             replace(
-                report(100, 95, image(46)),
+                report(100, 95, image(45)),
                 usage={"i": Usage(taken_bytes=5, outstanding_bytes=45)},
             ),
             50,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.backends.capacity import capacity, most_of_cut, price, promised
-from localvolume.backends.image.measuring import anew
+from localvolume.backends.image.measuring import anew, maps_of
 from localvolume.backends.model import (
     NoSpace,
     PoolReport,
@@ -152,19 +152,46 @@ def test_what_overwriting_may_take_is_outstanding(pool: ImagePool) -> None:
     written(pool, origin, 8)
     assert anew(8 * MIB) == 8 * MIB + 8 * MIB // 100
     alone = usage_of(pool, origin)
-    assert alone.outstanding_bytes == 8 * MIB
+    left = 8 * MIB + maps_of(16 * MIB)
+    assert alone.outstanding_bytes == left
     cut = snapshotted(pool, origin)
     for others in ((cut,), ()):  # its record may be missing
-        assert usage_of(pool, origin, *others).outstanding_bytes == 8 * MIB + anew(8 * MIB)
+        assert usage_of(pool, origin, *others).outstanding_bytes == left + anew(8 * MIB)
     assert usage_of(pool, cut, origin) == Usage(
         used_bytes=8 * MIB, taken_bytes=8 * MIB, outstanding_bytes=0
     )
     written(pool, origin, 2)
-    assert usage_of(pool, origin, cut).outstanding_bytes == 8 * MIB + anew(6 * MIB)
+    assert usage_of(pool, origin, cut).outstanding_bytes == left + anew(6 * MIB)
     gone = pool.retire(cut)
-    assert usage_of(pool, origin, gone).outstanding_bytes == 8 * MIB + anew(6 * MIB)
+    assert usage_of(pool, origin, gone).outstanding_bytes == left + anew(6 * MIB)
     pool.purge(gone)
-    assert usage_of(pool, origin).outstanding_bytes == 8 * MIB
+    assert usage_of(pool, origin).outstanding_bytes == left
+
+
+@pytest.mark.parametrize("fs_type", ["ext4", "xfs"])
+def test_an_image_written_in_pieces_takes_no_more_than_was_kept_for_it(
+    run: Run, fs_type: str
+) -> None:
+    """A tenant writes every other block, and then the rest: each lies by itself, and the pool's
+    filesystem takes more than the file is large to tell where."""
+    with filesystem(fs_type, size=1 * GIB) as where, image_pool(where, run) as pool:
+        origin = made(pool, "raw", mib=64)
+        before = usage_of(pool, origin)
+        assert before.taken_bytes is not None
+        assert before.outstanding_bytes is not None
+        block = mmap.mmap(-1, 4096)
+        block.write(os.urandom(4096))
+        device = os.open(pool.node(origin), os.O_RDWR | os.O_DIRECT)
+        try:
+            count = 64 * MIB // 4096
+            for number in (*range(0, count, 2), *range(1, count, 2)):
+                os.pwrite(device, block, number * 4096)
+            os.fsync(device)
+        finally:
+            os.close(device)
+        after = usage_of(pool, origin).taken_bytes
+        assert after is not None
+        assert 64 * MIB < after <= before.taken_bytes + before.outstanding_bytes
 
 
 @pytest.mark.parametrize("piece", [4096, 512])

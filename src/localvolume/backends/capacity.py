@@ -13,8 +13,9 @@ FULL_PERCENT: Final = 95
 """From this percentage of a thin pool's data or metadata on, no volume is made or grown in it.
 Volumes are still removed, which helps: so this is no `problem`, which would stop everything."""
 
-_OF_IMAGES = 92
-"""The percentage of an image that its volume can hold at least, except for small xfs ones."""
+_OF_IMAGES = 91
+"""The percentage of what an image takes that its volume can hold at least: 92 of 100 bytes of the
+file, except for small xfs ones, and one more is for the maps that tell where its blocks lie."""
 
 
 _WRITTEN_MEANWHILE = 64 << 20
@@ -151,7 +152,8 @@ def capacity(config: PoolConfig, report: PoolReport, others: Beside = NOBODY) ->
     The largest reserve and the smallest finding of free space count. A pool that overbooks leaves
     alone what volumes in pools that do not overbook may still write.
 
-    An image is larger than its volume: a pool of images keeps that share back.
+    An image is larger than its volume, and takes maps of its blocks: a pool of images keeps that
+    share back.
 
     A thick logical volume has taken all that it ever takes. For a thin pool the books tell what all
     its volumes may still write, foreign ones included; one that is nearly full promises no more.

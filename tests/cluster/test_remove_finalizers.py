@@ -1,7 +1,7 @@
 """`localvolume remove-finalizers`: PersistentVolumes go on without us, and none goes too early."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from localvolume.volumes.manifest import (
 from localvolume.volumes.patches import without_finalizer
 from tests.cluster.support_accounts import account, allow, may, rule
 from tests.cluster.support_agent import Lab, Volume
+from tests.cluster.support_groups import GROUP_CONTENTS
+from tests.cluster.support_snapshots import CONTENTS, kinds_of_snapshots, read
 from tests.suite.api import VOLUMES
-from tests.suite.names import FINALIZER, NODE_LABEL, PROTECTION
+from tests.suite.names import CSI, FINALIZER, NODE_LABEL, PROTECTION
 
 IDENTITY = {"kind": "filesystem", "uuid": "0b0e"}
 
@@ -371,3 +373,83 @@ def test_a_cluster_that_cannot_be_reached_is_an_error(
     nowhere = str(tmp_path / "no-kubeconfig")
     assert main(["remove-finalizers", "--all", "--kubeconfig", nowhere]) == 1
     assert "no-kubeconfig" in capsys.readouterr().err
+
+
+# --- contents of snapshots ----------------------------------------------------------------------
+
+SINGLE = ("snapshot.storage.k8s.io", "VolumeSnapshotContent", CONTENTS)
+GROUP = ("groupsnapshot.storage.k8s.io", "VolumeGroupSnapshotContent", GROUP_CONTENTS)
+
+
+@pytest.fixture
+def kinds(lab: Lab) -> Iterator[None]:
+    with kinds_of_snapshots(lab.plane):
+        yield
+
+
+def going(
+    lab: Lab,
+    suffix: str,
+    node: str,
+    *,
+    of: tuple[str, str, str] = SINGLE,
+    policy: str = "Delete",
+    released: bool = True,
+    driver: str = CSI,
+) -> str:
+    """The path of a content that was deleted, and that its finalizer holds."""
+    group, kind, collection = of
+    what = kind.removesuffix("Content").lower()
+    notes = {NODE_LABEL: node}
+    if released:
+        notes[f"{group.replace('k8s.io', 'kubernetes.io')}/{what}-being-deleted"] = "yes"
+    ref = {"namespace": "default", "name": suffix, "uid": f"uid-{suffix}"}
+    named = {"volumeHandle": "pvc-1"} if of is SINGLE else {"volumeHandles": ["pvc-1"]}
+    key = "volumeSnapshotRef" if of is SINGLE else "volumeGroupSnapshotRef"
+    protection = f"{group.replace('k8s.io', 'kubernetes.io')}/{kind.lower()}-bound-protection"
+    body = {
+        "apiVersion": f"{group}/v1",
+        "kind": kind,
+        "metadata": {
+            "name": f"{lab.unique}-{suffix}",
+            "annotations": notes,
+            "finalizers": [protection],
+        },
+        "spec": {"driver": driver, "deletionPolicy": policy, "source": named, key: ref},
+    }
+    lab.plane.request("POST", collection, body)
+    path = f"{collection}/{body['metadata']['name']}"  # type: ignore[index]
+    lab.plane.request("DELETE", path)
+    return path
+
+
+def test_contents_of_lost_nodes_and_kept_ones_are_let_go(lab: Lab, ask: Ask, kinds: None) -> None:
+    lost = f"{lab.unique}-lost"
+    gone = [
+        going(lab, "lost", lost),
+        going(lab, "lost-group", lost, of=GROUP),
+        going(lab, "retained", lab.node, policy="Retain"),
+    ]
+    kept = [
+        # Its agent removes the snapshot, and then lets it go.
+        going(lab, "here", lab.node),
+        # The snapshot-controller has not said so.
+        going(lab, "bound", lost, released=False),
+    ]
+    other = going(lab, "other", lost, driver="other.example.com")
+    names = ["--node", lost, "--node", lab.node]
+    dry = ask(*names, "--dry-run")
+    assert dry.status == 1
+    assert "would remove" in dry.out
+    assert all(read(lab.plane, path) for path in (*gone, *kept, other))
+    said = ask(*names)
+    assert said.status == 1
+    assert [read(lab.plane, path) for path in gone] == [None] * 3
+    assert all(read(lab.plane, path) for path in (*kept, other))
+    lines = {line.split()[0]: line for line in said.out.splitlines() if lab.unique in line}
+    assert "is gone: what may be on its disks stays there" in lines[f"{lab.unique}-lost"]
+    assert "removed" in lines[f"{lab.unique}-lost-group"]
+    assert "policy is Retain: the snapshot stays" in lines[f"{lab.unique}-retained"]
+    assert "let the agent run" in lines[f"{lab.unique}-here"]
+    assert "has not let it go" in lines[f"{lab.unique}-bound"]
+    assert f"{lab.unique}-other" not in lines

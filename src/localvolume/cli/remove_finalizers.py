@@ -1,4 +1,5 @@
-"""`localvolume remove-finalizers`: let PersistentVolumes go on without us, for going back."""
+"""`localvolume remove-finalizers`: let PersistentVolumes go on without us, for going back, and
+contents of snapshots whose node is lost."""
 
 from __future__ import annotations
 
@@ -13,11 +14,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from localvolume.cli.leaving.contents import Freed, look, print_contents
 from localvolume.config.flags.table import DRY_RUN, KUBECONFIG, add_flags
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, JsonPatch
-from localvolume.kube.errors import AccessInvalid, ApiError, LookAgain, NotThere, TryAgainLater
+from localvolume.kube.errors import (
+    AccessInvalid,
+    ApiError,
+    LookAgain,
+    NotThere,
+    TryAgainLater,
+)
 from localvolume.kube.kinds import NODES, PERSISTENT_VOLUMES
 from localvolume.kube.listing import listed
 from localvolume.kube.objects import PersistentVolume
@@ -50,6 +58,10 @@ its label. Labels and annotations stay; no other provisioner minds them.
 A PersistentVolume that is being deleted after a claim held it is kept, with exit status 1: without
 the finalizer its object would go, and the next provisioner would offer the volume with what the
 claim left in it. Let the agent run until it is gone.
+
+Of VolumeSnapshotContents and VolumeGroupSnapshotContents of the CSI driver, those are let go that
+are being deleted and that no agent will let go: their node is not there any more, or their deletion
+policy is Retain. What is on a disk stays there.
 """
 
 
@@ -74,15 +86,17 @@ def run(
 ) -> int:
     """`patch` makes the patch for a PersistentVolume, once it is decided to write it."""
     try:
-        rows = asyncio.run(_rows(arguments, look_again, patch))
+        rows, contents = asyncio.run(_rows(arguments, look_again, patch))
     except (AccessInvalid, ApiError, _NoSuchNode) as error:
         print(f"localvolume remove-finalizers: {error}", file=sys.stderr)
         return 1
     _print_table(rows)
+    print_contents(contents)
     if any(row.verdict == "put back" for row in rows):
         text = "an agent is still running: stop the agents, then run this again"
         print(f"localvolume remove-finalizers: {text}", file=sys.stderr)
-    return int(any(row.verdict in ("kept", "failed", "put back") for row in rows))
+    verdicts = {row.verdict for row in rows} | {row.verdict for row in contents}
+    return int(not verdicts.isdisjoint(("kept", "failed", "put back")))
 
 
 class _NoSuchNode(Exception):
@@ -118,17 +132,21 @@ def reason_to_keep(volume: PersistentVolume) -> str | None:
     )
 
 
-async def _rows(arguments: argparse.Namespace, look_again: float, patch: Patch) -> list[_Row]:
+async def _rows(
+    arguments: argparse.Namespace, look_again: float, patch: Patch
+) -> tuple[list[_Row], list[Freed]]:
     async with Client(
         find_access(arguments.kubeconfig), user_agent="localvolume-remove-finalizers"
     ) as client:
         found, without_any = await _find(client, arguments.node)
+        contents = await look(client, arguments.node)
         for name in without_any:
-            await _must_exist(client, name)
+            if not contents.of(name):
+                await _must_exist(client, name)
         if arguments.dry_run:
             return [
                 _decided(volume) or _Row(volume, "would remove", _note(volume)) for volume in found
-            ]
+            ], [contents.planned(one) for one in contents.found]
         rows: dict[int, _Row] = {}
         remaining = iter(enumerate(found))
 
@@ -138,15 +156,16 @@ async def _rows(arguments: argparse.Namespace, look_again: float, patch: Patch) 
 
         await asyncio.gather(*(writer() for _ in range(min(WRITERS, len(found)))))
         done = [rows[number] for number in range(len(found))]
+        freed = [await contents.free(client, one) for one in contents.found]
         if not any(row.verdict == "removed" for row in done):
-            return done
+            return done, freed
         await asyncio.sleep(look_again)
         try:
             finalized, _ = await _find(client, arguments.node)
         except ApiError as error:
-            return [_unknown(row, error) for row in done]
+            return [_unknown(row, error) for row in done], freed
         again = {volume.metadata.uid for volume in finalized}
-        return [_looked_at_again(row, again) for row in done]
+        return [_looked_at_again(row, again) for row in done], freed
 
 
 async def _find(
@@ -251,9 +270,10 @@ def _print_table(rows: Sequence[_Row]) -> None:
     for title in ("PV", "NODE", "PHASE", "VERDICT", "REASON"):
         table.add_column(title, overflow="fold")
     for row in rows:
-        metadata = row.volume.metadata
+        volume = row.volume
+        metadata = volume.metadata
         node = metadata.labels.get(marks.NODE_LABEL, "")
-        phase = "Terminating" if is_being_deleted(row.volume) else phase_of(row.volume)
+        phase = "Terminating" if is_being_deleted(volume) else phase_of(volume)
         cells = (metadata.name, node, phase, row.verdict, row.reason)
         table.add_row(*(Text(cell) for cell in cells))
     console = Console()

@@ -1,0 +1,1 @@
+"""What `localvolume remove-finalizers` does with objects other than PersistentVolumes."""

@@ -321,9 +321,9 @@ EVENTS: dict[str, Reason] = {
     # Lost nodes
     "ReferencedNodeDeleted": Reason(
         "Warning",
-        "PersistentVolume, claim",
+        "PersistentVolume, claim, VolumeSnapshotContent",
         "No node is left that could serve the volume, and what is done about it, or what that "
-        "waits for.",
+        "waits for. Of a content: the node that has its snapshot is not there.",
         "Bring the node back; or see [a node is lost](../operations.md#a-node-is-lost). Where it "
         "says that a clock is far ahead, set the clocks right.",
     ),

@@ -19,6 +19,7 @@ FAMILIES: dict[str, tuple[str, set[str]]] = {
     "localvolume_routed_claims": ("counter", {"result"}),
     "localvolume_unroutable_claims": ("gauge", set()),
     "localvolume_lost_volumes": ("gauge", {"storageclass", "action"}),
+    "localvolume_lost_snapshot_contents": ("gauge", set()),
     "localvolume_leader": ("gauge", set()),
     "localvolume_cached_objects": ("gauge", {"resource"}),
     "localvolume_api_requests": ("counter", {"verb", "resource", "outcome"}),

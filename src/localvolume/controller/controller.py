@@ -16,6 +16,7 @@ from localvolume.config.variables import MY_NAMESPACE
 from localvolume.controller.caches.cluster import Cluster
 from localvolume.controller.caches.demand import Demand
 from localvolume.controller.claims import Routes
+from localvolume.controller.contents import LostContents
 from localvolume.controller.drivers import MANIFESTS, keeping
 from localvolume.controller.flexvolume import FlexVolumes
 from localvolume.controller.leading import Leading, Means, Pace
@@ -168,6 +169,7 @@ class Controller:
                 tasks.create_task(events.run())
                 for role in self._leading.values():
                     tasks.create_task(role.run())
+                tasks.create_task(LostContents(means).loop.run())
                 for manifest in MANIFESTS:
                     tasks.create_task(keeping(client, manifest, self._options.pace.resync).run())
         finally:

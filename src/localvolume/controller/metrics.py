@@ -52,6 +52,8 @@ class ControllerMetrics(ProcessMetrics):
         "Volumes without a node that could serve them, by what is done about them: "
         "noticed, waiting, deleting, would-delete (the class is not listed), kept",
         "storageclass", "action")
+    lost_contents = gauge("localvolume_lost_snapshot_contents",
+        "VolumeSnapshotContents whose node is not there, as of the last look")
     leader = gauge("localvolume_leader", "1 while this replica leads, 0 while it stands by")
     cached = gauge("localvolume_cached_objects", "Objects held in memory", "resource")
     # fmt: on
@@ -76,6 +78,7 @@ class ControllerMetrics(ProcessMetrics):
         """Set whether this replica leads. Only the leader reports lost volumes."""
         self.leader.set(leads)
         if not leads:
+            self.lost_contents.set(0)
             for known in set(self._actions.values()):
                 self.lost.remove(*known)
             self._actions.clear()

@@ -498,6 +498,22 @@ def test_a_snapshot_that_nobody_waits_for_is_taken_away_before_it_is_complete(
     assert taken.record == begun
 
 
+AWAITED = Told(coming={CUT: "snapshot content mine"})
+
+
+@pytest.mark.parametrize(
+    ("told", "why"), [(AWAITED, "content mine waits for it"), (UNREAD, "not all have been read")]
+)
+def test_a_snapshot_that_a_content_waits_for_stays_for_the_call_that_goes_on_with_it(
+    told: Told, why: str
+) -> None:
+    begun = cut("making")
+    assert why in a(Keep, action(cow(begun, origin()), name=CUT, told=told)).reason
+    # What else was begun by a call waits for nobody.
+    a(TakeAway, action(cow(replace(begun, snapshot_of="")), name=CUT, told=told))
+    a(TakeAway, action(cow(begun), name=CUT, told=Told(coming={"cut-2": "other"})))
+
+
 @pytest.mark.parametrize("state", ["made", "offered"])
 @pytest.mark.parametrize("there", [[], [origin()]])
 def test_no_judgement_of_claims_touches_a_snapshot(state: str, there: list[Record]) -> None:

@@ -39,6 +39,7 @@ from localvolume.snapshots.plan import (
     Tidy,
     allows_full_copies,
     fault_of_class,
+    handle_coming,
     judge,
     own_contents,
     plan,
@@ -470,3 +471,16 @@ def test_one_of_a_group_that_its_object_does_not_call_so_is_not_removed_alone() 
     going = content(notes=OWN | DELETED, going=True, status=ready, source=OF_SNAPSHOT)
     assert isinstance(judged(going, **IN_GROUP), LetGo)
     assert isinstance(judged(going, snapshots={HANDLE: VOLUME}), Remove)
+
+
+def test_what_is_being_cut_for_a_content_is_known_until_its_status_tells_of_it() -> None:
+    begun = {**OWN, **CREATED}
+    assert handle_coming(content(notes=begun)) == HANDLE
+    assert handle_coming(content(notes=begun, status=FAILED)) == HANDLE
+    for other in (
+        content(notes=OWN),
+        content(notes=begun, going=True),
+        content(notes=begun, source=OF_SNAPSHOT),
+        content(notes=begun, uid=""),
+    ):
+        assert handle_coming(other) == ""

@@ -195,17 +195,22 @@ class Pool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """What the contents of snapshots say is on this node: the name of a content by the handle of
-    each snapshot and group. `unread` says why not all of them are known."""
+    each snapshot and group. `coming` are those of snapshots that are being cut for a content.
+    `unread` says why not all of them are known."""
 
     handles: Mapping[str, str] = field(default_factory=dict)
+    coming: Mapping[str, str] = field(default_factory=dict)
     unread: str = ""
 
     @classmethod
     def by_all(cls, parts: Iterable[Told]) -> Told:
         """What those say together."""
         parts = list(parts)
-        handles = {handle: name for part in parts for handle, name in part.handles.items()}
-        return cls(handles=handles, unread="; ".join(filter(None, (one.unread for one in parts))))
+        return cls(
+            handles={handle: name for part in parts for handle, name in part.handles.items()},
+            coming={handle: name for part in parts for handle, name in part.coming.items()},
+            unread="; ".join(filter(None, (one.unread for one in parts))),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

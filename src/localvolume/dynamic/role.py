@@ -222,9 +222,13 @@ class DynamicRole:
         self.loop.wake()
 
     def told_changed(self, *_: object) -> None:
-        """A content of a snapshot changed: what was removed may be purged once none is of it."""
+        """A content of a snapshot changed: what was removed may be purged once none is of it, and
+        what was begun is taken away once none waits for it."""
         told = self.told()
-        if self._told.handles.keys() - told.handles.keys() or told.unread != self._told.unread:
+        gone = (self._told.handles.keys() | self._told.coming.keys()) - (
+            told.handles.keys() | told.coming.keys()
+        )
+        if gone or told.unread != self._told.unread:
             self.changed()
 
     def mounts_changed(self) -> None:

@@ -122,11 +122,18 @@ class ContentsRole(Generic[C, A]):
     def handle_told(self, content: C) -> str:
         """The handle that its status tells of, "" for none."""
 
+    @abstractmethod
+    def handle_coming(self, content: C) -> str:
+        """The handle of the snapshot that is being cut for it, "" for none."""
+
     def told(self) -> Told:
-        """What the contents of this node say is there."""
+        """What the contents of this node say is there, or is coming."""
         contents = self.contents.items.values()
-        handles = handles_told(self.node_key, self._what, contents, self.handle_told)
-        return Told(handles=handles, unread="; ".join(unready(self.contents).values()))
+        return Told(
+            handles=handles_told(self.node_key, self._what, contents, self.handle_told),
+            coming=handles_told(self.node_key, self._what, contents, self.handle_coming),
+            unread="; ".join(unready(self.contents).values()),
+        )
 
     def content_changed(self, *_: object) -> None:
         """A content changed."""

@@ -311,6 +311,14 @@ def _gone(content: VolumeSnapshotContent, handle: str) -> Find:
     return Find(content=content, reason="its status tells of it, and it may be gone", handle=handle)
 
 
+def handle_coming(content: VolumeSnapshotContent) -> str:
+    """The handle of the snapshot that is being cut for the content, "" for none."""
+    if content.metadata.deletion_timestamp or BEING_CREATED not in content.metadata.annotations:
+        return ""
+    coming = _coming(content)
+    return coming.handle if isinstance(coming, Cut) else ""
+
+
 # --- what is to go -----------------------------------------------------------------------------
 
 

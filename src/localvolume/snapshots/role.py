@@ -12,7 +12,7 @@ from localvolume.snapshots.act import Acts
 from localvolume.snapshots.contents import ContentsRole
 from localvolume.snapshots.facts import gather
 from localvolume.snapshots.metrics import SnapshotMetrics
-from localvolume.snapshots.plan import Action, own_contents, plan
+from localvolume.snapshots.plan import Action, handle_coming, own_contents, plan
 from localvolume.snapshots.telling import Telling
 from localvolume.volumes.snapshots import BEING_CREATED, FINALIZER, handle_in_status
 
@@ -45,6 +45,10 @@ class SnapshotRole(ContentsRole[VolumeSnapshotContent, Action]):
     def handle_told(self, content: VolumeSnapshotContent) -> str:
         """The snapshot's."""
         return handle_in_status(content)
+
+    def handle_coming(self, content: VolumeSnapshotContent) -> str:
+        """The snapshot's."""
+        return handle_coming(content)
 
     def plan(self) -> Sequence[Action]:
         """At most one action for each content."""

@@ -36,6 +36,7 @@ from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
 from localvolume.snapshots.contents import handles_told
 from localvolume.snapshots.groups import plan as group_plan
+from localvolume.snapshots.plan import handle_coming
 from localvolume.volumes import claims, marks
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.objects import is_dynamic
@@ -130,7 +131,8 @@ def _told(
     """What the contents say is on this node."""
     handles = handles_told(key, "snapshot", contents, handle_in_status)
     handles |= handles_told(key, "group snapshot", groups, group_plan.handle_in_status)
-    return Told(handles=handles, unread=unread)
+    coming = handles_told(key, "snapshot", contents, handle_coming)
+    return Told(handles=handles, coming=coming, unread=unread)
 
 
 def _serves_driver() -> bool:

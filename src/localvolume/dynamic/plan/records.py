@@ -81,12 +81,15 @@ def _of_call(world: World, pool: Pool, record: Record) -> Action:
 
     What was never complete has no caller who knows of it, and perhaps none who will ask again: its
     claim may be gone. One that is repeated makes it anew. So it is with a snapshot whose group was
-    not completed: the others were to be of the same moment.
+    not completed: the others were to be of the same moment. A snapshot that a content waits for
+    stays: its call comes again when the agent has started, and a full copy goes on where it was.
     """
     if record.group and record.state == "made" and not is_whole(world, record.group):
         reason = f"group {record.group} was not completed, or has been removed in part"
         return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record, spare=True)
     if record.state == "making" or (record.state == "made" and not has_content_of(record)):
+        if record.snapshot_of and (waits := world.awaited(record.name)):
+            return Keep(key=record.name, reason=f"it was begun, and {waits}")
         reason = "it was begun for a CSI call that had no answer and waits for none"
         return TakeAway(key=record.name, reason=reason, pool=pool.config, record=record, spare=True)
     if record.pod_uid and record.state == "offered":

@@ -170,6 +170,13 @@ class World:
             return f"{content} is of it"
         return f"whether a content is of it is not known: {told.unread}" if told.unread else ""
 
+    def awaited(self, snapshot: str) -> str:
+        """What the snapshot of that handle is being cut for, or why that is not known; ""."""
+        told = self.facts.told
+        if content := told.coming.get(snapshot):
+            return f"{content} waits for it"
+        return f"whether a content waits for it is not known: {told.unread}" if told.unread else ""
+
     def class_of(self, claim: PersistentVolumeClaim) -> ClassFacts:
         """The claim's class; call it only after the rule `without_class` returned None."""
         return self.facts.classes[claims.class_of(claim)]

@@ -48,6 +48,10 @@ class GroupRole(ContentsRole[VolumeGroupSnapshotContent, Action]):
         """The group's."""
         return group_in_status(content)
 
+    def handle_coming(self, content: VolumeGroupSnapshotContent) -> str:
+        """None: of a group that was not completed, all are cut anew."""
+        return ""
+
     def plan(self) -> Sequence[Action]:
         """At most one action for each content."""
         if unread := unready(self.singles):

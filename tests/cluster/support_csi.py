@@ -43,13 +43,16 @@ class CsiLab(DynamicLab):
 
     def __init__(self, objects: Objects, unique: str, directory: Path) -> None:
         super().__init__(objects, unique, directory)
-        # Not below pytest's directories, whose paths are too long for a socket's.
-        self.kubelet = Path(tempfile.mkdtemp(prefix="lv-csi-"))
+        self.kubelet = self.kubelet_directory()
         for name in ("plugins", "plugins_registry", "pods"):
-            (self.kubelet / name).mkdir()
+            (self.kubelet / name).mkdir(exist_ok=True)
         self.socket = self.kubelet / "plugins" / CSI / "csi.sock"
         self.registration = self.kubelet / "plugins_registry" / f"{CSI}-reg.sock"
         self.made_pools: list[MadePool] = []
+
+    def kubelet_directory(self) -> Path:
+        """One that is there; not below pytest's, whose paths are too long for a socket's."""
+        return Path(tempfile.mkdtemp(prefix="lv-csi-"))
 
     def csi_pool(self, name: str = "fast", **keys: object) -> MadePool:
         """A pool as of `pool`, of which nothing is left in the end."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.support_csicalls import Caller
 from tests.cluster.support_dynamic import Claim, MadePool
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_snapshots import SNAPSHOTS, Content, Snapshot, SnapshotLab, read
@@ -34,20 +33,10 @@ class GroupLab(SnapshotLab):
         """A pool whose volumes can be cut together."""
         return self.csi_pool(name, backend="image", fs_type="xfs", size=2 * GIB)
 
-    @property
-    def caller(self) -> Caller:
-        """The kubelet, for it."""
-        return Caller(self.kubelet)
-
     def together(self, count: int = 2, app: str = "db", **keys: Any) -> list[Claim]:
         """So many claims with their volumes, which one selector finds."""
         told = {"size": "16Mi", "labels": {"app": f"{self.unique}-{app}"}, **keys}
         return [self.claimed(**told) for _ in range(count)]
-
-    def handle(self, claim: Claim) -> str:
-        """The handle of the claim's volume."""
-        handle: str = self.made(claim)["spec"]["csi"]["volumeHandle"]
-        return handle
 
     def group_class(
         self, policy: str = "Delete", parameters: Mapping[str, str] | None = None
@@ -159,18 +148,6 @@ class GroupLab(SnapshotLab):
         """Delete a VolumeGroupSnapshot and wait until it is gone."""
         self.delete_group(group)
         self.until(lambda: self.read_group(group), lambda found: found is None)
-
-    def restored(self, snapshot: Snapshot, claim: Claim) -> Path:
-        """What a pod has of a claim that has the snapshot's content."""
-        source = {
-            "apiGroup": "snapshot.storage.k8s.io",
-            "kind": "VolumeSnapshot",
-            "name": snapshot["metadata"]["name"],
-        }
-        spec = claim["spec"]
-        size = spec["resources"]["requests"]["storage"]
-        made = self.claim(spec["storageClassName"], size=size, dataSource=source)
-        return self.caller.use(self.handle(made), f"pod-of-{made['metadata']['name']}")
 
     def _remove_objects(self) -> None:
         for collection in (GROUPS, GROUP_CONTENTS):

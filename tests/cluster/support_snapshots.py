@@ -11,6 +11,7 @@ import yaml
 
 from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from tests.cluster.support_csi import CsiLab
+from tests.cluster.support_csicalls import Caller
 from tests.cluster.support_dynamic import Claim, MadePool
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
@@ -143,6 +144,11 @@ def read(plane: ControlPlane, path: str) -> Any:
 class SnapshotLab(CsiLab):
     """A lab whose volumes have snapshots: `copying_pool`, `claimed`, then `snapshot`."""
 
+    @property
+    def caller(self) -> Caller:
+        """The kubelet, for it."""
+        return Caller(self.kubelet)
+
     def copying_pool(self, name: str = "fast") -> MadePool:
         """A pool whose backend can cut snapshots."""
         return self.csi_pool(name, backend="btrfs", fs_type="btrfs", size=512 * MIB)
@@ -153,6 +159,11 @@ class SnapshotLab(CsiLab):
         claim = self.claim(self.storage_class(f"class-{self._count}", provisioner=CSI), **keys)
         self.made(claim)
         return claim
+
+    def handle(self, claim: Claim) -> str:
+        """The handle of the claim's volume."""
+        handle: str = self.made(claim)["spec"]["csi"]["volumeHandle"]
+        return handle
 
     def snapshot_class(
         self, policy: str = "Delete", parameters: Mapping[str, str] | None = None
@@ -213,6 +224,18 @@ class SnapshotLab(CsiLab):
     def failing(self, snapshot: Snapshot, text: str) -> Content:
         """The snapshot's content once its status says that."""
         return self.until_content(snapshot, lambda one: text in _error_of(one))
+
+    def restored(self, snapshot: Snapshot, claim: Claim) -> Path:
+        """What a pod has of a claim that has the snapshot's content."""
+        source = {
+            "apiGroup": "snapshot.storage.k8s.io",
+            "kind": "VolumeSnapshot",
+            "name": snapshot["metadata"]["name"],
+        }
+        spec = claim["spec"]
+        size = spec["resources"]["requests"]["storage"]
+        made = self.claim(spec["storageClassName"], size=size, dataSource=source)
+        return self.caller.use(self.handle(made), f"pod-of-{made['metadata']['name']}")
 
     def delete_snapshot(self, snapshot: Snapshot) -> None:
         """Delete a VolumeSnapshot, whose content goes first."""

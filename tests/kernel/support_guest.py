@@ -32,6 +32,8 @@ PROGRAMS = (
 )
 #: Set for every process in a guest.
 INSIDE = "LOCALVOLUME_GUEST"
+#: What a guest leaves in its results when its power is to be cut.
+POWER_CUT = "power-cut"
 
 
 _NICE = -10
@@ -169,6 +171,22 @@ class Guest:
             return int((self.results / "code").read_text())
         except (FileNotFoundError, ValueError):
             raise self._failed("the guest ended before its command did") from None
+
+    def cut_off(self, at: str, timeout: float) -> None:
+        """Cut its power as soon as its command has left a file of that name in the results.
+
+        Raises what `wait` does; also where the command ends before.
+        """
+        deadline = time.monotonic() + timeout
+        while not (self.results / at).exists():
+            if self._process.poll() is not None:
+                raise self._failed(f"the guest ended before it was at {at!r}")
+            if time.monotonic() > deadline:
+                raise self._gave_up(f"was not at {at!r} after {timeout:.0f} s")
+            if self._still() > self.still_seconds:
+                raise self._gave_up(f"did nothing for {self.still_seconds:.0f} s", GuestStill)
+            time.sleep(0.05)
+        self.kill()
 
     def _still(self) -> float:
         """For how many seconds nothing was written."""

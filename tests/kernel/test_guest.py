@@ -18,6 +18,7 @@ from image.running import BuildFailed
 from localvolume_lab.controlplane.assets import cache_home
 from tests.kernel import fetch
 from tests.kernel.support_guest import (
+    POWER_CUT,
     Guest,
     GuestFailed,
     GuestStill,
@@ -79,15 +80,20 @@ def soak_files() -> list[str]:
     return sorted(name for name, text in texts.items() if "pytest.mark.soak" in text)
 
 
-def run(command: list[str], directory: Path) -> tuple[int | None, str]:
+def run(command: list[str], directory: Path, outage: Sequence[str] = ()) -> tuple[int | None, str]:
     """The command's exit code and the console; None where the guest's own kernel got stuck, or
     where nothing happens in it any more.
+
+    `outage` is the command of a guest before, whose power is cut when that says so.
 
     User-mode Linux gets stuck now and then under load: that says nothing about what ran in it. And
     where a kill leaves a device suspended whose readers cannot die, nobody in the guest can go on:
     a machine in that state is started anew.
     """
     try:
+        if outage:
+            with Guest(outage, directory, disks=DISKS) as guest:
+                guest.cut_off(POWER_CUT, 1000)
         with Guest(command, directory, disks=DISKS) as guest:
             return guest.wait(3050), guest.console()
     except (GuestStill, KernelStuck) as stuck:
@@ -102,10 +108,12 @@ def passes(
     files: list[Path],
     *options: str,
     before: Sequence[str] = (),
+    outage: Sequence[str] = (),
 ) -> None:
     """Run the files in a guest, and tell of each test as one of this process.
 
-    `before`: words of a command that comes before that of the tests.
+    `before`: words of a command that comes before that of the tests. `outage`: arguments of the
+    tests in a guest before, whose power is cut.
     """
     # A guest's environment is its own.
     given = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -113,13 +121,15 @@ def passes(
     # There is another home in it, and what was built for tests is in this one's.
     given["XDG_CACHE_HOME"] = str(cache_home().parents[1])
     variables = (f"{name}={value}" for name, value in given.items())
-    command = [*before, "env", *variables, *pytest_inside(*options, *map(str, files))]
-    code, console = run(command, tmp_path / "first")
+    environment = ["env", *variables]
+    command = [*before, *environment, *pytest_inside(*options, *map(str, files))]
+    first = [*environment, *pytest_inside(*outage)] if outage else ()
+    code, console = run(command, tmp_path / "first", first)
     report = tmp_path / "first" / "junit.xml"
     if code is None:
         with capsys.disabled():
             print(f"\n{name}: the guest is stuck; once more. {console}")
-        code, console = run(command, tmp_path / "second")
+        code, console = run(command, tmp_path / "second", first)
         report = tmp_path / "second" / "junit.xml"
     assert report.exists(), console
     if results := os.environ.get(untested.RESULTS):
@@ -155,6 +165,16 @@ def test_everything_inside_passes_in_the_guest(
     shuffled = ("--shuffle", seed) if seed else ()
     before = with_programs_of_the_image(tmp_path / "image") if group == _IMAGES else ()
     passes(tmp_path, subtests, capsys, group, files_of(group), *shuffled, before=before)
+
+
+@pytest.mark.parametrize("what", ["kept", "given-up"])
+def test_a_node_whose_power_is_cut_starts_again(
+    tmp_path: Path, subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    """Two guests on the same disks: the first one is cut off in the midst of its work."""
+    first, then = (INSIDE / "outage" / f"test_{name}.py" for name in ("before", "after"))
+    chosen = ("-k", what)
+    passes(tmp_path, subtests, capsys, what, [then], *chosen, outage=(*chosen, str(first)))
 
 
 @pytest.mark.soak

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import pytest
 
 from localvolume.host.lvm.commands import LogicalVolume, Lvm
 from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from localvolume_lab.sandbox import Sandbox
+from localvolume_lab.sandbox.kinds import NAMESPACES, STORED
 from tests.cluster.support_agent import AgentThread
 from tests.cluster.support_dynamic import Claim, DynamicLab, Volume
 from tests.cluster.support_objects import Objects
@@ -29,20 +32,31 @@ T = TypeVar("T")
 
 #: The guest is many times slower than the machine.
 SECONDS = 120.0
+#: Each sandbox makes its namespaces itself.
+_KEPT = {one.qualified: one for one in STORED if one is not NAMESPACES}
 
 
 class SandboxPlane:
-    """The sandbox in a thread of its own, asked as a control plane is."""
+    """The sandbox in a thread of its own, asked as a control plane is.
 
-    def __init__(self, directory: Path) -> None:
+    `kept` are the objects that `halt` has written of one before.
+    """
+
+    def __init__(self, directory: Path, kept: Path | None = None) -> None:
         self.kubeconfig = directory / "kubeconfig"
+        self._kept = kept
         self._url = ""
         self._up = threading.Event()
         self._thread = LoopThread("sandbox", self._serve)
         assert self._up.wait(60)
 
     async def _serve(self) -> None:
-        async with Sandbox() as sandbox:
+        self._loop = asyncio.get_running_loop()
+        self._sandbox = Sandbox()
+        for plural, bodies in json.loads(self._kept.read_text() if self._kept else "{}").items():
+            for body in bodies:
+                self._sandbox.store.put(_KEPT[plural], body)
+        async with self._sandbox as sandbox:
             self._url = sandbox.url
             sandbox.kubeconfig(self.kubeconfig)
             self._up.set()
@@ -50,6 +64,23 @@ class SandboxPlane:
 
     def stop(self) -> None:
         self._thread.stop()
+
+    def halt(self, path: Path) -> None:
+        """Write all objects there, on disk; from now on nobody is answered any more."""
+        halted = threading.Event()
+        self._loop.call_soon_threadsafe(self._halt, path, halted)
+        assert halted.wait(60)
+
+    def _halt(self, path: Path, halted: threading.Event) -> NoReturn:
+        store = self._sandbox.store
+        found = {plural: [one.body for one in store[kind]] for plural, kind in _KEPT.items()}
+        with path.open("w") as file:
+            json.dump(found, file)
+            file.flush()
+            os.fsync(file.fileno())
+        halted.set()
+        while True:
+            time.sleep(60)
 
     def request(
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"

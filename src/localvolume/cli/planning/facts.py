@@ -35,13 +35,12 @@ from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
 from localvolume.snapshots.contents import handles_told
-from localvolume.snapshots.groups import plan as group_plan
 from localvolume.snapshots.plan import handle_coming
 from localvolume.volumes import claims, marks
 from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.objects import is_dynamic
 from localvolume.volumes.periods import Moment
-from localvolume.volumes.snapshots import handle_in_status, owner_of
+from localvolume.volumes.snapshots import group_in_status, handle_in_status, owner_of
 
 _MOUNTS_SECONDS: Final = 10.0
 
@@ -130,7 +129,7 @@ def _told(
 ) -> Told:
     """What the contents say is on this node."""
     handles = handles_told(key, "snapshot", contents, handle_in_status)
-    handles |= handles_told(key, "group snapshot", groups, group_plan.handle_in_status)
+    handles |= handles_told(key, "group snapshot", groups, group_in_status)
     coming = handles_told(key, "snapshot", contents, handle_coming)
     return Told(handles=handles, coming=coming, unread=unread)
 

@@ -66,7 +66,7 @@ async def due(client: Client, read: Read) -> list[Due]:
         calls.seen(read.facts)
         key, objects = marks.node_key(read.facts.node.name), read.facts.volumes.values()
         contents = {one.metadata.name: one for one in read.contents}
-        facts = gather(key, contents, objects, calls)
+        facts = gather(key, contents, objects, calls, read.groups)
         found = [await _single(client, facts.snapshots, one) for one in single.plan(facts)]
         groups = {one.metadata.name: one for one in read.groups}
         of_groups = gather_groups(key, groups, objects, calls, read.contents)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 
 from docsite.markdown import Missing, code, page, table
 from localvolume.controller.plan import copies
-from localvolume.dynamic.origins import MODE_CHANGE
 from localvolume.volumes import lvtags, marks, snapshots
 from localvolume.volumes.claims import CLONING_FINALIZER
 
@@ -127,7 +126,8 @@ SNAPSHOTS: Mapping[str, str] = {
     "snapshot-controller's; taken away once the group is removed",
     copies.MANAGED_BY_LABEL: "read: the node of a content whose volume is gone, where the "
     "snapshot-controller runs for distributed snapshotting",
-    MODE_CHANGE: "read: that a snapshot of a block volume may be restored with a filesystem",
+    snapshots.MODE_CHANGE: "read: that a snapshot of a filesystem may be restored as a Block "
+    "volume",
     CLONING_FINALIZER: "finalizer of a claim, external-provisioner's, while the claim is cloned",
 }
 """The names that external-snapshotter and external-provisioner gave to what concerns copies."""

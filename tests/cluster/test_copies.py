@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from localvolume.volumes.capacity import quantity
+from localvolume.volumes.snapshots import MODE_CHANGE
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_copies import CLONING, LARGE, CopyCluster, copy_cluster_for
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_snapshots import Snapshot, snapshot_controller
+from tests.cluster.support_snapshots import Snapshot, handle_of, snapshot_controller
 from tests.host.support_devices import bind, command, mounted
 from tests.suite.api import CLAIMS
 from tests.suite.units import MIB
@@ -89,6 +91,44 @@ def test_block_volumes_are_restored_and_cloned(cluster: CopyCluster) -> None:
     assert cluster.is_on(cloned, a).read_bytes() == second
     other = cluster.copy(cls, 16 * MIB, snapshot)
     cluster.event(other, FAILED, "is of volumeMode Block, and Filesystem is asked for")
+
+
+@pytest.mark.needs("xfs")
+def test_a_filesystem_is_restored_as_blocks_once_an_administrator_allows_it(
+    cluster: CopyCluster,
+) -> None:
+    """As backup tools do; the object says how large the device is. A clone never is."""
+    cluster.images = True
+    a, _ = cluster.node("a", LARGE), cluster.node("b", LARGE)
+    cls = cluster.storage_class()
+    cluster.start()
+    cluster.heeded(cls)
+    block = {"volumeMode": "Block"}
+    source = cluster.used_on(a, cls, 16 * MIB)
+    where = cluster.is_on(source, a)
+    with mounted(loop_of(where)) as inside:
+        (inside / "file").write_text("tenant data")
+    snapshot = a.ready(a.snapshot(source))
+    content = a.content_of(snapshot)
+    restored = cluster.copy(cls, 16 * MIB, snapshot, **block)
+    cluster.event(restored, FAILED, f'{MODE_CHANGE}: "true" of its VolumeSnapshotContent allows')
+    cluster.pending(restored)
+    assert content is not None
+    a.patch_content(content, {"metadata": {"annotations": {MODE_CHANGE: "true"}}})
+    place = cluster.is_on(restored, a)
+    assert place.read_bytes() == (where.parent / f"{handle_of(content)}.img").read_bytes()
+    assert content_of(place) == "tenant data"
+    spec = cluster.bound(restored)["spec"]
+    assert spec["volumeMode"] == "Block"
+    size = place.stat().st_size
+    assert spec["capacity"]["storage"] == quantity(size)
+    assert size > 16 * MIB
+
+    cloned = cluster.copy(cls, 16 * MIB, source, **block)
+    cluster.event(cloned, FAILED, "is of volumeMode Filesystem, and Block is asked for")
+    a.patch_content(content, {"metadata": {"annotations": {MODE_CHANGE: None}}})
+    late = cluster.copy(cls, 16 * MIB, snapshot, **block)
+    cluster.event(late, FAILED, f'{MODE_CHANGE}: "true" of its VolumeSnapshotContent allows')
 
 
 def test_where_blocks_cannot_be_shared_all_is_copied_if_the_classes_say_so(

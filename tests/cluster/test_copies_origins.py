@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from localvolume.dynamic.model import Origin
-from localvolume.dynamic.origins import MODE_CHANGE, Origins
+from localvolume.dynamic.origins import Origins
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.objects import DataSource, Meta, PersistentVolumeClaim, PVCSpec
+from localvolume.volumes.snapshots import MODE_CHANGE
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects, pause
 from tests.cluster.support_snapshots import CONTENTS, SNAPSHOTS, kinds_of_snapshots

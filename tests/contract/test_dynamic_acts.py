@@ -1,25 +1,26 @@
-"""What nobody seemed to want is asked for once more, right before it is taken away."""
+"""What is asked for once more right before it is done: what nobody seemed to want, and what an
+administrator allows."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localvolume.backends.model import Record
+from localvolume.backends.model import NotThisVolume, Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.act import Acts
 from localvolume.dynamic.called import Calls
 from localvolume.dynamic.calls import NotNow
 from localvolume.dynamic.inline import Pods
 from localvolume.dynamic.metrics import DynamicMetrics
-from localvolume.dynamic.model import Action, Facts, RemoveCalled, TakeAway
+from localvolume.dynamic.model import Action, Facts, Make, RemoveCalled, TakeAway
 from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
@@ -27,10 +28,12 @@ from localvolume.dynamic.throttling.act import throttle_for
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
-from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
+from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS, SNAPSHOTS
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
 from localvolume.volumes.marks import NODE_LABEL
+from localvolume.volumes.snapshots import MODE_CHANGE
 from tests.host.support_pools import config_of, wish
+from tests.suite.names import CSI
 
 NODE = "node-1"
 SPEC: dict[str, Any] = {
@@ -156,4 +159,50 @@ async def test_what_a_persistentvolume_names_after_all_is_not(ground: Ground) ->
     await ground.client.create(PERSISTENT_VOLUMES, body)
     with pytest.raises(Superseded, match="pvc-1 is wanted after all"):
         await ground.take_away()
+    assert await ground.records() == {"pvc-1"}
+
+
+async def test_a_filesystem_is_had_as_blocks_only_while_that_is_allowed(ground: Ground) -> None:
+    """An administrator took the annotation away, and the last look had seen it."""
+    client, source = ground.client, {"kind": "VolumeSnapshot", "name": "s"}
+    source["apiGroup"] = "snapshot.storage.k8s.io"
+    claim = await client.create(
+        CLAIMS, {"metadata": {"name": "blocks"}, "spec": {**SPEC, "dataSource": source}}, "default"
+    )
+    asks = {"volumeSnapshotClassName": "any", "source": {"persistentVolumeClaimName": "data"}}
+    snapshot = await client.create(SNAPSHOTS, {"metadata": {"name": "s"}, "spec": asks}, "default")
+    ref = {"kind": "VolumeSnapshot", "namespace": "default", "name": "s"}
+    spec = {
+        "driver": CSI,
+        "deletionPolicy": "Delete",
+        "source": {"volumeHandle": "pvc-1"},
+        "volumeSnapshotRef": {**ref, "uid": snapshot.metadata.uid},
+    }
+    notes = {NODE_LABEL: NODE, MODE_CHANGE: "true"}
+    content = {"metadata": {"name": "c", "annotations": notes}, "spec": spec}
+    await client.create(SNAPSHOT_CONTENTS, content)
+    cut = {"status": {"snapshotHandle": "csi-1", "readyToUse": True}}
+    await client.patch(SNAPSHOT_CONTENTS, "c", MergePatch(cut), subresource="status")
+    told = {"status": {"boundVolumeSnapshotContentName": "c", "readyToUse": True}}
+    await client.patch(SNAPSHOTS, "s", MergePatch(told), "default", subresource="status")
+    origin = wish("csi-1", state="offered", snapshot_of="pvc-1")
+    restore = Make(
+        key="pvc-2",
+        reason="a pool has room",
+        claim=claim,
+        pool=ground.pool,
+        record=wish("pvc-2", made_from="csi-1", volume_mode="Block"),
+        origin=origin,
+    )
+    calls = Calls(ground.pools, lambda: None, {})
+    # It gets as far as the pool, which has no such snapshot.
+    with pytest.raises(NotThisVolume, match="csi-1"):
+        await ground.do(restore, calls)
+    taken = MergePatch({"metadata": {"annotations": {MODE_CHANGE: None}}})
+    await client.patch(SNAPSHOT_CONTENTS, "c", taken)
+    with pytest.raises(Superseded, match="the other volumeMode is not allowed any more"):
+        await ground.do(restore, calls)
+    same = replace(restore, record=replace(restore.record, volume_mode="Filesystem"))
+    with pytest.raises(NotThisVolume, match="csi-1"):
+        await ground.do(same, calls)
     assert await ground.records() == {"pvc-1"}

@@ -32,6 +32,7 @@ from localvolume.kube.objects import (
 )
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.claims import CLONING_FINALIZER
+from localvolume.volumes.snapshots import MODE_CHANGE
 from tests.decisions import support_dynamic
 from tests.decisions.support_dynamic import (
     NODE,
@@ -198,7 +199,7 @@ AWAY = home(problem="it is not mounted")
                      "is of volumeMode Block, and Filesystem is asked for", id="other-mode"),
         pytest.param((home(snapshot(volume_mode="Block")),),
                      Origin(handle="csi-1", snapshot=True, other_mode=True),
-                     "no backend changes that", id="other-mode-though-allowed"),
+                     "is never mounted as a filesystem", id="block-as-a-filesystem"),
         pytest.param((home(abilities=Abilities(enforce=True, no_copies="ext4 shares nothing")),),
                      OF_SNAPSHOT, "pool fast: ext4 shares nothing", id="backend-cannot"),
         pytest.param((home(abilities=SLOW),), OF_SNAPSHOT, "parameter fullCopies: allowed",
@@ -222,6 +223,57 @@ def test_said_on_the_claim_and_not_given_back(
     held = a(Hold, action(copy(), *things, told=told))
     assert why in held.reason
     assert held.event == "ProvisioningFailed"
+
+
+def in_blocks(*records: Record, **changes: Any) -> Pool:
+    """The pool that has the snapshot, or these, on a device of its own."""
+    kept: dict[str, Any] = {"backend": "image", "directory": ""}
+    return home(*(records or (snapshot(**kept),)), **({"backend": "image"} | changes))
+
+
+ALLOWED = Origin(handle="csi-1", snapshot=True, cut_of="pvc-9", other_mode=True)
+
+
+def test_a_filesystem_is_restored_as_blocks_where_an_administrator_allows_it() -> None:
+    other = storage_class("local", CSI_DRIVER, fs_type="xfs")
+    made = a(Make, action(copy(mode="Block"), in_blocks(), other, told=ALLOWED))
+    assert made.origin is not None
+    assert (made.origin.volume_mode, made.record.volume_mode) == ("Filesystem", "Block")
+    assert made.record.made_from == "csi-1"
+    # It is no must.
+    a(Make, action(copy(), in_blocks(), told=ALLOWED))
+
+
+def test_what_allows_it_is_said_where_nothing_else_lacks() -> None:
+    asks = copy(mode="Block")
+    why = "is of volumeMode Filesystem, and Block is asked for"
+    held = a(Hold, action(asks, in_blocks()))
+    assert f'{why}; the annotation {MODE_CHANGE}: "true" of its' in held.reason
+    for has, told in (
+        (home(), OF_SNAPSHOT),
+        (in_blocks(source(backend="image", directory="")), OF_VOLUME),
+    ):
+        assert a(Hold, action(asks, has, told=told)).reason.endswith(why)
+
+
+@pytest.mark.parametrize("backend", ["directory", "btrfs"])
+def test_files_are_no_blocks(backend: Any) -> None:
+    has = home(snapshot(backend=backend), backend=backend)
+    held = a(Hold, action(copy(mode="Block"), has, told=ALLOWED))
+    assert f"the backend {backend} keeps files" in held.reason
+
+
+def test_only_a_thin_logical_volume_shows_nothing_of_others() -> None:
+    """A thick one is zeroed only if its user is to see all of it."""
+    able = Abilities(enforce=True, block=True, no_copies="")
+
+    def asked(**kind: Any) -> Action:
+        cut = snapshot(backend="lvm", directory="", **kind)
+        where = lvm_pool(cut, provisioner=CSI_DRIVER, abilities=able)
+        return action(copy(mode="Block"), where, told=ALLOWED)
+
+    assert a(Make, asked(sparse=True)).record.volume_mode == "Block"
+    assert "may be what other tenants had" in a(Hold, asked(sparse=False)).reason
 
 
 def test_nothing_is_said_before_anything_is_known() -> None:

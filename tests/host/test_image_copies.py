@@ -24,7 +24,7 @@ from localvolume.backends.pool.pool import PoolStore
 from localvolume.host.process.commandsync import Run
 from tests.suite.units import GIB, MIB
 
-from .support_copies import clean, content_of, kind, made, written
+from .support_copies import SIZES, clean, content_of, kind, made, written
 from .support_devices import filesystem, flush
 from .support_images import (
     POOL_ID,
@@ -111,6 +111,39 @@ def test_a_clone_of_a_volume_that_nobody_uses(pool: ImagePool, content: str) -> 
     again = copied(pool, "pvc-3", clone)
     with mounted(pool.node(clone)), mounted(pool.node(again)) as where:
         assert (where / "file").read_text() == "tenant data"
+
+
+@pytest.mark.parametrize("content", ["ext4", "xfs"])
+@pytest.mark.parametrize("more", [0, 1, 200])
+def test_a_filesystem_as_a_block_volume(pool: ImagePool, content: str, more: int) -> None:
+    """Byte by byte, its identity too; the record says how large the device is."""
+    origin = made(pool, content)
+    with mounted(pool.node(origin)) as where:
+        (where / "file").write_text("tenant data")
+    cut = snapshotted(pool, origin)
+    whole = pool.image(cut).read_bytes()
+    blocks = copied(pool, "pvc-2", cut, mib=SIZES[content] + more, volume_mode="Block")
+    found = Path(pool.node(blocks)).read_bytes()
+    assert found[: len(whole)] == whole
+    assert found[len(whole) :] == bytes(len(found) - len(whole))
+    assert blocks.size_bytes == len(found) == max(len(whole), (SIZES[content] + more) * MIB)
+    assert command("blockdev", "--getss", pool.node(blocks)).strip() == "512"
+    assert uuid_of(pool, blocks) == uuid_of(pool, origin)
+    with mounted(pool.node(blocks), options="nouuid" if content == "xfs" else "") as where:
+        assert (where / "file").read_text() == "tenant data"
+    # It grows and is cut as any other.
+    grown = pool.grow(blocks, 1024)
+    again = copied(pool, "pvc-3", snapshotted(pool, grown, "snap-2"))
+    assert again.size_bytes == grown.size_bytes == 1024 * MIB
+
+
+def test_blocks_are_no_filesystem(pool: ImagePool) -> None:
+    origin = made(pool, "raw")
+    command("mkfs.ext4", "-q", "-F", pool.node(origin))
+    cut = snapshotted(pool, origin)
+    with pytest.raises(Impossible, match="is never mounted as a filesystem"):
+        copied(pool, "pvc-2", cut, volume_mode="Filesystem", fs_type="ext4")
+    assert {path.name for path in pool.images.iterdir()} == {"pvc-1.img", "snap-1.img"}
 
 
 def test_a_volume_that_is_mounted_read_only_is_copied(pool: ImagePool) -> None:

@@ -126,6 +126,30 @@ def test_a_clone_that_is_larger(pool: ImagePool, origin: Record) -> None:
     holds_data(pool, origin)
 
 
+def test_a_filesystem_as_blocks(pool: ImagePool, origin: Record) -> None:
+    cut = snapshotted(pool, origin)
+    record = copy_of(cut, volume_mode="Block")
+    size = pool.image(cut).stat().st_size
+
+    def restore(backend: ImageBackend) -> None:
+        backend.copy(pool.fd, pool.path, record, cut)
+
+    for step in range(1000):
+        if not killed_at(step, restore, pool.links):
+            break
+        if step % 2:
+            made = pool.backend.copy(pool.fd, pool.path, record, cut)
+            pool.attach(replace(made, state="offered"))
+            only_these_are_left(pool, origin, cut, made)
+            assert made.size_bytes == size
+            pool.backend.unmake(pool.fd, pool.path, made)
+        else:
+            pool.backend.unmake(pool.fd, pool.path, record)
+        only_these_are_left(pool, origin, cut)
+    assert step > 8, "it was hardly watched"
+    holds_data(pool, origin)
+
+
 def test_a_snapshot_that_goes(pool: ImagePool, origin: Record) -> None:
     gone = [replace(snapshotted(pool, origin), state="removed", trash="snap-1.12345678")]
 

@@ -219,10 +219,14 @@ class Acts:
 
     async def _protect(self, action: Make, origin: Record) -> None:
         """Keep the claim that is cloned until that is done; Superseded if the content that is asked
-        for is another by now."""
+        for is another by now, or may no longer be had in that volumeMode."""
         told = await self.origins.ask(action.claim)
         if action.fresh and told.handle != origin.name:
             raise Superseded(f"{key_of(action.claim)}: {told.problem or 'it asks for another'}")
+        if action.fresh and origin.volume_mode != action.record.volume_mode and not told.other_mode:
+            raise Superseded(
+                f"{key_of(action.claim)}: the other volumeMode is not allowed any more"
+            )
         source = told.claim
         if source is None or is_being_deleted(source):
             return

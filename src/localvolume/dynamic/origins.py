@@ -22,15 +22,13 @@ from localvolume.kube.objects import DataSource, PersistentVolumeClaim
 from localvolume.volumes import claims
 from localvolume.volumes.marks import NODE_LABEL
 from localvolume.volumes.objects import claim_of, is_being_deleted
-from localvolume.volumes.snapshots import owner_of
+from localvolume.volumes.snapshots import MODE_CHANGE, owner_of
 
 log = logging.getLogger(__name__)
 
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 60.0
 """How long until the API server is asked again, while the claim has no volume."""
-
-MODE_CHANGE: Final = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 
 _READY: Final = "is not ready yet"
 

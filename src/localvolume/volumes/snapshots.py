@@ -21,6 +21,10 @@ BEING_CREATED: Final = "snapshot.storage.kubernetes.io/volumesnapshot-being-crea
 BEING_DELETED: Final = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
 """The snapshot-controller says that the content may go, as its VolumeSnapshot goes."""
 
+MODE_CHANGE: Final = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
+"""On a content, "true": an administrator lets volumes with what the snapshot holds be of the other
+volumeMode. No agent writes it."""
+
 RESERVE_ANNOTATION: Final = "localvolume.dev/reserve"
 """On a content whose snapshot has a reserve that fills: a sentence that says so."""
 

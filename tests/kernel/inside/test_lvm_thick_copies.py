@@ -109,6 +109,18 @@ def test_a_snapshot_of_a_volume_in_use_is_of_one_moment(thick: Pool) -> None:
     assert (dict(report.unreadable), list(report.orphans), list(report.warnings)) == ({}, [], [])
 
 
+@pytest.mark.usefixtures("used")
+def test_a_filesystem_is_never_had_as_blocks(thick: Pool) -> None:
+    """It has written over a little of what another tenant had there."""
+    offered = thick.offer(mib=40)
+    assert SECRET in read(thick.node("pvc-1"), 40 * MIB)
+    taken = copied(thick, snapshot_of(offered), offered)
+    wanted = replace(clone_of(thick, taken), volume_mode="Block")
+    with pytest.raises(Impossible, match="may be what other tenants had"):
+        thick.store.copy(wanted, taken)
+    assert thick.lvm_names() == ["pvc-1", "s"]
+
+
 def test_a_volume_is_used_between_two_parts_of_its_copy(thick: Pool) -> None:
     """As by pods that start; only what would take its content away is refused."""
     offered = thick.offer(mib=24, volume_mode="Block")

@@ -30,6 +30,7 @@ from localvolume.backends.model import (
     Record,
     has_content_of,
 )
+from localvolume.backends.modes import no_mode_change
 from localvolume.backends.still import written_out
 from localvolume.host.block.blockdev import InUse, exclusive_open
 from localvolume.host.filesystem import reflink
@@ -117,6 +118,9 @@ class Copying:
         if not record.sparse:
             allocate(fd, 0, os.fstat(fd).st_size)
         os.fsync(fd)
+        if content == "raw" and origin.volume_mode != "Block":
+            # The image of a filesystem is larger than the room in it, and all of it is shown.
+            return replace(record, size_bytes=os.fstat(fd).st_size)
         return record
 
     @contextmanager
@@ -171,7 +175,9 @@ class Copying:
 
 def check(record: Record, origin: Record) -> None:
     """Raise Impossible if no image can ever be made with that content."""
-    if content_of(record) != content_of(origin):
+    if why := no_mode_change(origin, record.volume_mode):
+        raise Impossible(why)
+    if content_of(record) not in ("raw", content_of(origin)):
         raise Impossible(
             f"{origin.name} holds {content_of(origin)}: no volume of {content_of(record)} is made"
             " of it"

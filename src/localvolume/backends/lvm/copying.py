@@ -7,7 +7,7 @@
   as nobody was told of it and nobody knows when the pool was.
 - A snapshot is never activated: it has no device that anybody could write to or mount.
 - A copy gets an identity of its own before anybody has it: node and kernel tell filesystems apart
-  by their UUIDs.
+  by their UUIDs. As a Block volume it has the bytes of its origin as they are.
 - A thick volume has classic snapshots only, which slow it down and are lost once they are full: all
   of it is copied, or a snapshot has a reserve (`reserved`), if the class of the copy says so.
 """
@@ -26,6 +26,7 @@ from localvolume.backends.lvm.removal import in_state, remove
 from localvolume.backends.lvm.tools import Take, Tools
 from localvolume.backends.lvm.view import OUTDATED, View
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume, Record
+from localvolume.backends.modes import no_mode_change
 from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.volumes.lvtags import encode
 
@@ -40,6 +41,8 @@ def copy(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) ->
     Raises NotThisVolume if something else has its name, NoSpace, Impossible, BackendFailed.
     """
     check(tools, record)
+    if why := no_mode_change(origin.record, record.volume_mode):
+        raise Impossible(why)
     thin = origin.volume.kind == "thin" and bool(tools.of.thin_pool)
     if not thin and not (record.full_copies or record.reserve_bytes):
         raise Impossible(THICK)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from localvolume.backends.capacity import most_of_cut
 from localvolume.backends.model import Record, filesystem_of, has_content_of, lost, outgrew
+from localvolume.backends.modes import no_mode_change
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import (
     Differs,
@@ -373,16 +374,20 @@ def with_content_of(origin: Record, record: Record) -> Record:
     )
 
 
-def uncopied(origin: Found, mode: VolumeMode, size_bytes: int, wish: Wish) -> str:
+def uncopied(
+    origin: Found, mode: VolumeMode, size_bytes: int, wish: Wish, *, other_mode: bool = False
+) -> str:
     """Why no volume of that mode and size, of a class that says so, can have the content of
-    `origin`; "" if one can."""
+    `origin`; "" if one can. `other_mode`: whether it may be of another mode than that."""
     pool, record = origin
     if why := lost_content(origin):
         return why
     if why := pool.report.no_copies_now(full=wish.full_copies):
         return f"pool {pool.config.name}: {why}"
-    if record.volume_mode != mode:
+    if record.volume_mode != mode and not other_mode:
         return f"{record.name} is of volumeMode {record.volume_mode}, and {mode} is asked for"
+    if why := no_mode_change(record, mode):
+        return why
     if mode == "Filesystem" and wish.fs_type and wish.fs_type != (has := filesystem_of(record)):
         has = has or "no filesystem of its own"
         return f"{record.name} has {has}, and {wish.fs_type} is asked for"

@@ -6,15 +6,19 @@ the PersistentVolume names the claim, and the scheduler follows it.
 
 from __future__ import annotations
 
+from localvolume.backends.model import Record
+from localvolume.backends.modes import no_mode_change
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import Refused
 from localvolume.dynamic.model import Action, Hold, Keep, Unprotect
 from localvolume.dynamic.plan.called import find, is_source, uncopied
+from localvolume.dynamic.plan.placing import VolumeMode
 from localvolume.dynamic.plan.world import Found, World, mode_of
 from localvolume.kube.cache import key_of
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims
 from localvolume.volumes.objects import is_being_deleted, is_csi
+from localvolume.volumes.snapshots import MODE_CHANGE
 
 Claim = PersistentVolumeClaim
 
@@ -54,11 +58,17 @@ def origin_of(world: World, claim: Claim, size: int) -> Found | Action:
     if told.cut_of and found.record.snapshot_of != told.cut_of:
         text = f"of volume {found.record.snapshot_of}, and not of {told.cut_of}"
         return held(claim, f"node {node}: snapshot {told.handle} is {text}")
-    if why := uncopied(found, mode_of(claim), size, world.class_of(claim).wish):
-        if told.other_mode and found.record.volume_mode != mode_of(claim):
-            why += "; no backend changes that, whatever the content's annotation allows"
+    mode, wish = mode_of(claim), world.class_of(claim).wish
+    if why := uncopied(found, mode, size, wish, other_mode=told.other_mode):
+        if told.snapshot and not told.other_mode and may_be_allowed(found.record, mode):
+            why += f'; the annotation {MODE_CHANGE}: "true" of its VolumeSnapshotContent allows it'
         return held(claim, why)
     return found
+
+
+def may_be_allowed(record: Record, mode: VolumeMode) -> bool:
+    """Whether all that a volume of another mode lacks is an administrator's leave."""
+    return record.volume_mode != mode and not no_mode_change(record, mode)
 
 
 # --- the claim that is cloned ------------------------------------------------------------------

@@ -30,7 +30,7 @@ from localvolume.snapshots.metrics import SnapshotMetrics
 from localvolume.snapshots.plan import (
     FILLING,
     Action,
-    Cut,
+    Find,
     Remove,
     TellFill,
     TellLost,
@@ -282,7 +282,7 @@ def test_that_it_is_lost_is_told_once() -> None:
     going = content(notes=OWN | {BEING_DELETED: "yes"}, status=TOLD, going=True)
     assert an(Remove, of(going, **gone)).handle == HANDLE
     # Where nobody knows any more, it is asked again, and answered so.
-    an(Cut, of(content(notes=OWN, status=TOLD)))
+    an(Find, of(content(notes=OWN, status=TOLD)))
 
 
 def test_that_it_fills_is_told_once_and_taken_back() -> None:

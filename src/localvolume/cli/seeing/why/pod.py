@@ -225,7 +225,7 @@ def _missing(pod: SeenPod, what: str, wanted: WantedInline, known: Known) -> Ver
         return Verdict(code="inline-waiting", text=text, then="it is made when asked for", who=who)
     reason = answer.reason if isinstance(answer, AnswerCall) else "it is being judged"
     text = f"{what} is not there: {reason}"
-    who = "you: make room, or have the pod asked for less or on another node"
+    who = "you: have the pod ask for what a pool here gives, or run on another node"
     return Verdict(code="inline-refused", text=text, then="the kubelet tries again", who=who)
 
 

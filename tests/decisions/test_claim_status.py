@@ -95,7 +95,7 @@ def test_a_long_reason_is_cut_and_known_again() -> None:
         allocated_resources={"storage": "3Gi"},
         allocated_resource_statuses={"storage": "ControllerResizeInfeasible"},
     )
-    assert growing.is_infeasible(given, 3 * GIB, why)
+    assert growing.is_infeasible(given, 3 * GIB, why, NOW)
 
 
 def test_a_change_of_attributes_leaves_growing_alone() -> None:

@@ -23,7 +23,9 @@ from localvolume.dynamic.model import (
 )
 from localvolume.kube.objects import Condition, PersistentVolumeClaim
 from localvolume.volumes.capacity import GIB
+from localvolume.volumes.moments import written
 from tests.decisions.support_dynamic import (
+    NOW,
     a,
     action,
     adopted,
@@ -41,10 +43,16 @@ MORE = bound(size="3Gi")
 
 
 def told(
-    why: str, size: str = "3Gi", asked: str = "3Gi", state: str = "ControllerResizeInfeasible"
+    why: str,
+    size: str = "3Gi",
+    asked: str = "3Gi",
+    state: str = "ControllerResizeInfeasible",
+    when: str | None = None,
 ) -> PersistentVolumeClaim:
     """A claim that asks for more, and whose status says why it cannot have that size."""
-    failed = Condition(type="ControllerResizeError", status="True", message=why)
+    failed = Condition(
+        type="ControllerResizeError", status="True", message=why, last_transition_time=when
+    )
     unused = Condition(type="Unused", status="False")
     found = bound(size=asked)
     status = altered(
@@ -96,6 +104,21 @@ def test_what_it_says_is_kept_true(changes: dict[str, str]) -> None:
     short = (volume(), pool(record(), room=0))
     why = a(TellInfeasible, action(MORE, *short)).reason
     a(TellInfeasible, action(told(**{"why": why, **changes}), *short))
+
+
+@pytest.mark.parametrize(("ago", "heeded"), [(0, False), (299, False), (300, True), (-1, True)])
+def test_another_reason_is_written_after_a_while(ago: float, heeded: bool) -> None:
+    """The room that is left changes with each write to the disk; a clock may have been set back."""
+    short = (volume(), pool(record(), room=1))
+    there = told("it cannot grow: less than that was left", when=written(NOW - ago))
+    a(TellInfeasible if heeded else Hold, action(there, *short))
+
+
+def test_a_size_is_known_in_the_form_that_the_server_keeps() -> None:
+    short = (volume(), pool(record(), room=0))
+    more = bound(size="25G")
+    why = a(TellInfeasible, action(more, *short)).reason
+    a(Hold, action(told(why, size="25G", asked="25G"), *short))
 
 
 def test_it_grows_once_there_is_room_or_less_is_asked_for() -> None:

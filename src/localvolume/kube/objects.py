@@ -319,6 +319,7 @@ class PVCSpec(Trimmed, frozen=True, kw_only=True):
 class Condition(Trimmed, frozen=True, kw_only=True):
     type: str = ""
     status: str = ""
+    last_transition_time: str | None = None
     reason: str | None = None
     message: str | None = None
 

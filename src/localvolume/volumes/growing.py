@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from localvolume.kube.client import JsonPatch, MergePatch
-from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
-from localvolume.volumes.capacity import quantity
-from localvolume.volumes.moments import written
+from localvolume.kube.objects import Condition, PersistentVolume, PersistentVolumeClaim
+from localvolume.volumes.capacity import bytes_of, quantity
+from localvolume.volumes.moments import moment, written
 from localvolume.volumes.patches import bound_to, of_status
 
 _IN_PROGRESS: Final = "ControllerResizeInProgress"
@@ -25,6 +25,8 @@ _UNDER_WAY: Final = frozenset({_RESIZING, "FileSystemResizePending"})
 _OURS: Final = _UNDER_WAY | {_FAILED, "NodeResizeError"}
 _LONGEST: Final = 1000
 """How many characters of a reason are kept on the claim."""
+_SAID_SECONDS: Final = 300.0
+"""How long a reason stays on the claim before another one takes its place."""
 
 
 def grown(volume: PersistentVolume, size_bytes: int) -> MergePatch:
@@ -40,20 +42,31 @@ def resizing(claim: PersistentVolumeClaim, size_bytes: int, now: float) -> JsonP
     describe` shows.
     """
     said = {one.type for one in claim.status.conditions} & _OURS
-    if _allocated(claim) == (quantity(size_bytes), _IN_PROGRESS) and said and said <= _UNDER_WAY:
+    if _allocated(claim) == (size_bytes, _IN_PROGRESS) and said and said <= _UNDER_WAY:
         return None
     condition = {"type": _RESIZING, "status": "True", "lastTransitionTime": written(now)}
     return of_status(claim, _told(size_bytes, _IN_PROGRESS), ours=_OURS, condition=condition)
 
 
-def is_infeasible(claim: PersistentVolumeClaim, size_bytes: int, why: str) -> bool:
+def is_infeasible(claim: PersistentVolumeClaim, size_bytes: int, why: str, now: float) -> bool:
     """Whether the claim says already that its volume cannot be that large, and why.
 
-    An API server that keeps no such states (before 1.32) is told by the condition alone.
+    The room that is left changes with each write to the disk, and the reason with it: what was said
+    in the last five minutes is good enough. An API server that keeps no such states (before 1.32)
+    is told by the condition alone.
     """
-    return _allocated(claim) in (("", ""), (quantity(size_bytes), _INFEASIBLE)) and any(
-        one.type == _FAILED and one.message == why[:_LONGEST] for one in claim.status.conditions
+    if _allocated(claim) not in ((None, ""), (size_bytes, _INFEASIBLE)):
+        return False
+    return any(
+        one.message == why[:_LONGEST] or _is_recent(one, now)
+        for one in claim.status.conditions
+        if one.type == _FAILED
     )
+
+
+def _is_recent(condition: Condition, now: float) -> bool:
+    said = moment(condition.last_transition_time or "")
+    return said is not None and 0 <= now - said < _SAID_SECONDS
 
 
 def failure_of(claim: PersistentVolumeClaim) -> str:
@@ -90,10 +103,13 @@ def _told(size_bytes: int, state: str) -> dict[str, object]:
     }
 
 
-def _allocated(claim: PersistentVolumeClaim) -> tuple[str, str]:
-    """To what the volume was last told to grow, and how far that is."""
+def _allocated(claim: PersistentVolumeClaim) -> tuple[int | None, str]:
+    """To how many bytes the volume was last told to grow, and how far that is.
+
+    The API server keeps a quantity in a form of its own: 25G for 25000000000.
+    """
     status = claim.status
     return (
-        status.allocated_resources.get("storage", ""),
+        bytes_of(status.allocated_resources.get("storage", "")),
         status.allocated_resource_statuses.get("storage", ""),
     )

@@ -45,7 +45,7 @@ def sized(world: World, claim: Claim, volume: PersistentVolume) -> Action:
         return _cannot_grow(claim, f"pool {home.config.name}: {home.report.problem}")
     if not found or said is None:
         why = "an older provisioner made it, and its size is not enforced"
-        return _never_grows(claim, why, asked)
+        return _never_grows(world, claim, why, asked)
     pool, record = found[0]
     if record.state != "offered":
         return _cannot_grow(claim, f"the record of its volume says {record.state}")
@@ -71,7 +71,7 @@ def _grow(world: World, claim: Claim, found: Found, asked: int) -> Action:
         return _cannot_grow(claim, f"pool {pool.config.name}: {why}")
     more = growth(world, found, asked)
     if isinstance(more, str):
-        return _never_grows(claim, f"pool {pool.config.name}: {more}", asked)
+        return _never_grows(world, claim, f"pool {pool.config.name}: {more}", asked)
     world.take(pool.config.name, more)
     return Grow(
         key=record.name,
@@ -93,12 +93,12 @@ def _cannot_grow(claim: Claim, reason: str) -> Hold:
     )
 
 
-def _never_grows(claim: Claim, reason: str, asked: int) -> Action:
+def _never_grows(world: World, claim: Claim, reason: str, asked: int) -> Action:
     """It cannot be that large unless room is made: its status says so first, then Events do.
 
     Whoever owns the claim may ask for less then, which Kubernetes allows.
     """
     held = _cannot_grow(claim, reason)
-    if is_infeasible(claim, asked, held.reason):
+    if is_infeasible(claim, asked, held.reason, world.facts.now.here):
         return held
     return TellInfeasible(key=held.key, reason=held.reason, claim=claim, size_bytes=asked)

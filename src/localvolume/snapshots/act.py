@@ -116,7 +116,7 @@ class Acts:
         content = await self.telling.being_cut(content)
         try:
             snapshot = await self._cut_soon(
-                action, full_copies=allows_full_copies(found), reserve=reserve_of(found)
+                action, full_copies=allows_full_copies(found), reserve=_reserve_of(found)
             )
         except Exception as error:
             text = f"Failed to create snapshot of volume {action.source}: {text_of(error)}"
@@ -230,3 +230,11 @@ class Acts:
             # From now on its group decides about it.
             status["volumeGroupSnapshotHandle"] = record.group
         return await self.telling.write_status(content, status)
+
+
+def _reserve_of(found: VolumeSnapshotClass | None) -> Reserve | None:
+    """The class may have been made anew since the snapshot was begun, and be wrong by now. What was
+    begun has its reserve on record."""
+    with contextlib.suppress(ValueError):
+        return reserve_of(found)
+    return None

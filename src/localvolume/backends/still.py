@@ -104,9 +104,12 @@ def _read_only(node: str, fs: str) -> Iterator[int]:
 
 
 def is_published(node: str) -> bool:
-    """Whether pods have the device: they open it plainly, and whenever they like."""
-    with closed_after(os.open(node, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)) as device:
-        return bool(users_of(device, node))
+    """Whether pods have the device: they open it plainly, and whenever they like.
+
+    LVM's names of devices are links, and what is mounted for pods is the device itself.
+    """
+    with closed_after(os.open(node, os.O_PATH | os.O_CLOEXEC)) as device:
+        return bool(users_of(device, os.readlink(f"/proc/self/fd/{device}")))
 
 
 def _why_not_block(name: str) -> str:

@@ -20,6 +20,7 @@ from localvolume.host.syscalls import closed_after
 from tests.host.support_copies import Writer, last_of
 from tests.host.support_devices import mounted
 from tests.host.support_images import run_here
+from tests.host.support_mounts import MS_BIND, mount, umount
 from tests.suite.units import MIB
 
 from .support_lvm_groups import (
@@ -152,13 +153,18 @@ def test_raw_blocks_in_use_are_cut_in_their_turn_too(roomy: Pool) -> None:
 
 @nesting
 def test_two_volumes_of_raw_blocks_in_use_are_not_cut_together_and_nothing_is_left(
-    thin: Pool,
+    thin: Pool, tmp_path: Path
 ) -> None:
+    """Programs in pods open a device plainly: nobody else learns of that but by its mount."""
     origins = volumes(thin, "ext4", "raw", "raw")
     with ExitStack() as stack:
         where = stack.enter_context(thin.mounted("o0"))
         for name in ("o1", "o2"):
-            stack.enter_context(closed_after(os.open(thin.node(name), os.O_RDWR | os.O_EXCL)))
+            target = tmp_path / name
+            target.touch()
+            mount(os.path.realpath(thin.node(name)), str(target), flags=MS_BIND)
+            stack.callback(umount, str(target))
+            stack.enter_context(closed_after(os.open(target, os.O_RDWR)))
         with pytest.raises(Busy, match="o2 is a block device that is in use"):
             cut(thin.store, origins)
         still_writable([where])

@@ -126,8 +126,8 @@ SNAPSHOTS: Mapping[str, str] = {
     "snapshot-controller's; taken away once the group is removed",
     copies.MANAGED_BY_LABEL: "read: the node of a content whose volume is gone, where the "
     "snapshot-controller runs for distributed snapshotting",
-    snapshots.MODE_CHANGE: "read: that a snapshot may be restored into a claim of the other "
-    "volumeMode",
+    snapshots.MODE_CHANGE: "read: that a snapshot of a filesystem may be restored as a Block "
+    "volume",
     CLONING_FINALIZER: "finalizer of a claim, external-provisioner's, while the claim is cloned",
 }
 """The names that external-snapshotter and external-provisioner gave to what concerns copies."""

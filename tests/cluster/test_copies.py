@@ -124,26 +124,6 @@ def test_a_filesystem_is_restored_as_blocks_once_an_administrator_allows_it(
     assert spec["capacity"]["storage"] == quantity(size)
     assert size > 16 * MIB
 
-    # And back: what is no ext4 by then is refused, and nothing of it is left.
-    second = a.ready(a.snapshot(restored))
-    allowed = a.content_of(second)
-    assert allowed is not None
-    a.patch_content(allowed, {"metadata": {"annotations": {MODE_CHANGE: "true"}}})
-    files = cluster.copy(cls, size, second)
-    assert content_of(cluster.is_on(files, a)) == "tenant data"
-    with place.open("r+b") as image:
-        image.write(bytes(MIB))
-    third = a.ready(a.snapshot(restored))
-    allowed = a.content_of(third)
-    assert allowed is not None
-    a.patch_content(allowed, {"metadata": {"annotations": {MODE_CHANGE: "true"}}})
-    none = cluster.copy(cls, size, third)
-    cluster.event(none, FAILED, "mounted as an ext4: it is nothing that is known")
-    name = f"pvc-{none['metadata']['uid']}"
-    pool = cluster.pools[a.node]
-    cluster.until(pool.records, lambda names: f"{name}.json" not in names)
-    assert not (where.parent / f"{name}.img").exists()
-
     cloned = cluster.copy(cls, 16 * MIB, source, **block)
     cluster.event(cloned, FAILED, "is of volumeMode Filesystem, and Block is asked for")
     a.patch_content(content, {"metadata": {"annotations": {MODE_CHANGE: None}}})

@@ -197,10 +197,9 @@ AWAY = home(problem="it is not mounted")
                      "csi-1 has 2Gi", id="too-small"),
         pytest.param((home(snapshot(volume_mode="Block")),), OF_SNAPSHOT,
                      "is of volumeMode Block, and Filesystem is asked for", id="other-mode"),
-        pytest.param((home(snapshot(volume_mode="Block")),
-                      storage_class("local", CSI_DRIVER, fs_type="xfs")),
+        pytest.param((home(snapshot(volume_mode="Block")),),
                      Origin(handle="csi-1", snapshot=True, other_mode=True),
-                     "xfs on one cannot be checked before it is mounted", id="blocks-as-an-xfs"),
+                     "is never mounted as a filesystem", id="block-as-a-filesystem"),
         pytest.param((home(abilities=Abilities(enforce=True, no_copies="ext4 shares nothing")),),
                      OF_SNAPSHOT, "pool fast: ext4 shares nothing", id="backend-cannot"),
         pytest.param((home(abilities=SLOW),), OF_SNAPSHOT, "parameter fullCopies: allowed",
@@ -243,14 +242,6 @@ def test_a_filesystem_is_restored_as_blocks_where_an_administrator_allows_it() -
     assert made.record.made_from == "csi-1"
     # It is no must.
     a(Make, action(copy(), in_blocks(), told=ALLOWED))
-
-
-@pytest.mark.parametrize("fs_type", ["", "ext4"])
-def test_blocks_are_restored_as_an_ext4_where_an_administrator_allows_it(fs_type: str) -> None:
-    cut = snapshot(backend="image", directory="", volume_mode="Block", fs_type="xfs")
-    of = storage_class("local", CSI_DRIVER, fs_type=fs_type)
-    made = a(Make, action(copy(), in_blocks(cut), of, told=ALLOWED))
-    assert (made.record.volume_mode, made.record.fs_type) == ("Filesystem", fs_type)
 
 
 def test_what_allows_it_is_said_where_nothing_else_lacks() -> None:

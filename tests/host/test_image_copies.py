@@ -3,10 +3,9 @@
 import mmap
 import os
 import stat
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
@@ -138,92 +137,13 @@ def test_a_filesystem_as_a_block_volume(pool: ImagePool, content: str, more: int
     assert again.size_bytes == grown.size_bytes == 1024 * MIB
 
 
-def as_filesystem(pool: ImagePool, origin: Record, **fields: object) -> Record:
-    told: dict[str, object] = {"volume_mode": "Filesystem", "fs_type": "ext4", **fields}
-    return copied(pool, "pvc-2", origin, **told)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("mib", [64, 200])
-def test_blocks_with_an_ext4_as_a_filesystem(pool: ImagePool, mib: int) -> None:
-    """It has the room that it says, and nothing of what a superblock tells the kernel to do."""
-    origin = made(pool, "raw", mib=64)
-    command("mkfs.ext4", "-q", "-b", "4096", "-m", "10", pool.node(origin))
-    harm = ("-e", "panic", "-E", "mount_opts=errors=panic")
-    command("tune2fs", *harm, pool.node(origin))
-    with mounted(pool.node(origin), options="errors=continue") as where:
-        (where / "file").write_text("tenant data")
-        flush(where)
-        # As after a crash: its journal is to be replayed.
-        cut = snapshotted(pool, origin) if not pool.full_copies else None
-    cut = cut or snapshotted(pool, origin)
-    before = content_of(pool.image(cut))
-    volume = as_filesystem(pool, cut, mib=mib)
-    told = command("dumpe2fs", "-h", pool.node(volume))
-    assert "Errors behavior:          Continue" in told
-    assert "panic" not in told
-    assert uuid_of(pool, volume) != uuid_of(pool, origin)
-    with mounted(pool.node(volume)) as where:
-        assert (where / "file").read_text() == "tenant data"
-        found = os.statvfs(where)
-        assert found.f_blocks * found.f_frsize >= mib * MIB
-        assert found.f_bavail * found.f_frsize >= mib * MIB - 64 * 1024
-    assert volume.size_bytes == mib * MIB
-    clean(pool, volume)
-    assert content_of(pool.image(cut)) == before
-
-
-def broken(node: str) -> None:
-    command("mkfs.ext4", "-q", "-b", "4096", node)
-    with open(node, "r+b") as device:
-        device.seek(4096)
-        device.write(os.urandom(256 * 1024))
-
-
-def elsewhere(node: str) -> None:
-    command("mkfs.ext4", "-q", "-b", "4096", "-O", "^metadata_csum", node)
-    with open(node, "r+b") as device:
-        device.seek(1024 + 0xD0)
-        device.write(b"another journal!")
-
-
-def two(node: str) -> None:
-    command("mkfs.ext4", "-q", "-b", "4096", node)
-    # An ext4 leaves alone what comes before its superblock.
-    with tempfile.NamedTemporaryFile() as other, open(node, "r+b") as device:
-        other.truncate(300 * MIB)
-        command("mkfs.xfs", "-q", other.name)
-        device.write(other.read(1024))
-
-
-@pytest.mark.parametrize(
-    ("write", "why"),
-    [
-        pytest.param(lambda _: None, "it is nothing that is known", id="nothing"),
-        pytest.param(lambda node: command("mkfs.ext2", "-q", node), "it is ext2", id="ext2"),
-        pytest.param(
-            lambda node: command("mkfs.ext4", "-q", "-b", "1024", node),
-            "has blocks of 1024 bytes",
-            id="small-blocks",
-        ),
-        pytest.param(two, "it is xfs and ext4", id="two"),
-        pytest.param(broken, "as an ext4: e2fsck", id="broken"),
-        pytest.param(elsewhere, "its journal is on another device", id="journal"),
-    ],
-)
-def test_blocks_with_anything_else_are_no_filesystem(
-    shared: ImagePool, write: Callable[[str], object], why: str
-) -> None:
-    origin = made(shared, "raw", mib=64)
-    write(shared.node(origin))
-    try:
-        with pytest.raises(Impossible, match=why):
-            as_filesystem(shared, origin)
-        with pytest.raises(Impossible, match="cannot be checked before"):
-            as_filesystem(shared, origin, fs_type="xfs")
-        assert [path.name for path in shared.images.iterdir()] == ["pvc-1.img"]
-        assert len(shared.loops()) == 1
-    finally:
-        shared.purge(shared.retire(origin))
+def test_blocks_are_no_filesystem(pool: ImagePool) -> None:
+    origin = made(pool, "raw")
+    command("mkfs.ext4", "-q", "-F", pool.node(origin))
+    cut = snapshotted(pool, origin)
+    with pytest.raises(Impossible, match="is never mounted as a filesystem"):
+        copied(pool, "pvc-2", cut, volume_mode="Filesystem", fs_type="ext4")
+    assert {path.name for path in pool.images.iterdir()} == {"pvc-1.img", "snap-1.img"}
 
 
 def test_a_volume_that_is_mounted_read_only_is_copied(pool: ImagePool) -> None:

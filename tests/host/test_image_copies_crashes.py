@@ -10,7 +10,7 @@ from localvolume.backends.image.backend import ImageBackend
 from localvolume.backends.model import Record
 from tests.suite.units import GIB, MIB
 
-from .support_devices import command, filesystem
+from .support_devices import filesystem
 from .support_images import (
     ImagePool,
     copy_of,
@@ -148,34 +148,6 @@ def test_a_filesystem_as_blocks(pool: ImagePool, origin: Record) -> None:
         only_these_are_left(pool, origin, cut)
     assert step > 8, "it was hardly watched"
     holds_data(pool, origin)
-
-
-def test_blocks_as_a_filesystem(pool: ImagePool) -> None:
-    blocks = replace(pool.make(mib=32, volume_mode="Block"), state="offered")
-    command("mkfs.ext4", "-q", "-b", "4096", pool.node(blocks))
-    with mounted(pool.node(blocks)) as where:
-        (where / "file").write_text("tenant data")
-    record = copy_of(blocks, volume_mode="Filesystem", fs_type="ext4")
-
-    def restore(backend: ImageBackend) -> None:
-        backend.copy(pool.fd, pool.path, record, blocks)
-
-    for step in range(1000):
-        if not killed_at(step, restore, pool.links):
-            break
-        if step % 2:
-            made = pool.backend.copy(pool.fd, pool.path, record, blocks)
-            pool.attach(replace(made, state="offered"))
-            only_these_are_left(pool, blocks, made)
-            holds_data(pool, made)
-            with mounted(pool.node(made)) as where:
-                assert os.statvfs(where).f_blocks * os.statvfs(where).f_frsize >= 32 * MIB
-            pool.backend.unmake(pool.fd, pool.path, made)
-        else:
-            pool.backend.unmake(pool.fd, pool.path, record)
-        only_these_are_left(pool, blocks)
-    assert step > 20, "it was hardly watched"
-    holds_data(pool, blocks)
 
 
 def test_a_snapshot_that_goes(pool: ImagePool, origin: Record) -> None:

@@ -351,8 +351,7 @@ class Backend(Protocol):
         it was cut and how much it holds. Any other becomes a volume with an identity of its own
         (a filesystem's UUID), of `record.size_bytes`, which are no fewer than the origin's; the
         owner and mode of its root stay. A Block volume with a filesystem's content has its bytes as
-        they are, and the returned record its size; of a Block volume only a sound ext4 becomes a
-        filesystem (``modes``, ``foreign``). Where data cannot be shared it is
+        they are, and the returned record its size (``modes``). Where data cannot be shared it is
         copied, if the record allows that. Raises as `make`, and Impossible where `abilities` say
         so.
         """

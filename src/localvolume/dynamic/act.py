@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localvolume.backends.held import used_by
-from localvolume.backends.model import BackendFailed, Busy, Fill, Impossible, NoSpace, Record
+from localvolume.backends.model import BackendFailed, Busy, Fill, NoSpace, Record
 from localvolume.backends.store import Store
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic import groups, patches
@@ -206,11 +206,6 @@ class Acts:
             text = f"node {self.node_name}: pool {action.pool.name}: {error}"
             await self._give_back(claim, text)
             return
-        except Impossible:
-            if origin is not None:
-                # The content is not what is needed; the claim is judged anew.
-                await self._take_back(action.pool, action.record)
-            raise
         log.info("made %s", quantity(record.size_bytes), extra=log_fields(action))
         publish = Publish(
             key=action.key,

@@ -121,24 +121,6 @@ def test_a_filesystem_is_never_had_as_blocks(thick: Pool) -> None:
     assert thick.lvm_names() == ["pvc-1", "s"]
 
 
-def test_blocks_are_had_as_a_filesystem_if_they_are_an_ext4(thick: Pool) -> None:
-    offered = thick.offer(mib=24, volume_mode="Block")
-    taken = copied(thick, snapshot_of(offered), offered)
-    wanted = replace(clone_of(thick, taken, mib=32), volume_mode="Filesystem", fs_type="")
-    with pytest.raises(Impossible, match="cannot be mounted as an ext4"):
-        copied_whole(thick.store, wanted, taken)
-    thick.store.take_away(wanted)
-    assert thick.lvm_names() == ["pvc-1", "s"]
-    command("mkfs.ext4", "-q", thick.node("pvc-1"))
-    with thick.mounted("pvc-1") as where:
-        (where / "file").write_text("content")
-    wanted = replace(wanted, made_from="pvc-1")
-    copied(thick, wanted, offered)
-    with thick.mounted("c") as where:
-        assert (where / "file").read_text() == "content"
-        assert os.statvfs(where).f_blocks * os.statvfs(where).f_frsize > 24 * MIB
-
-
 def test_a_volume_is_used_between_two_parts_of_its_copy(thick: Pool) -> None:
     """As by pods that start; only what would take its content away is refused."""
     offered = thick.offer(mib=24, volume_mode="Block")

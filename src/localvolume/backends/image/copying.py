@@ -16,8 +16,7 @@ from time import time_ns
 from typing import Final
 
 from localvolume.backends.capacity import price, worth
-from localvolume.backends.foreign import take_over_ext4
-from localvolume.backends.fstools import BLOCK, CHECKING_SECONDS, command, ext_super, mounted_xfs
+from localvolume.backends.fstools import CHECKING_SECONDS, command, mounted_xfs
 from localvolume.backends.image import filesystem, offline
 from localvolume.backends.image.attaching import Attachments
 from localvolume.backends.image.filesystem import Content, content_of, raw_bytes
@@ -109,20 +108,17 @@ class Copying:
                 clone_blocks(fd, source)
         if record.snapshot_of:
             return closed(fd, replace(record, cut_at=cut_at))
-        content, of_blocks = content_of(record), content_of(origin) == "raw"
-        if of_blocks and content == "ext4":
-            self._take_over(fd)
-        elif content == "ext4":
+        content = content_of(record)
+        if content == "ext4":
             self._identify_ext4(fd)
         elif content == "xfs":
             self._identify_xfs(fd)
-        # In a filesystem on all of a Block volume there is less room than that has bytes.
-        if record.size_bytes > origin.size_bytes or (of_blocks and content == "ext4"):
+        if record.size_bytes > origin.size_bytes:
             self._grow(pool, fd, record, content)
         if not record.sparse:
             allocate(fd, 0, os.fstat(fd).st_size)
         os.fsync(fd)
-        if content == "raw" and not of_blocks:
+        if content == "raw" and origin.volume_mode != "Block":
             # The image of a filesystem is larger than the room in it, and all of it is shown.
             return replace(record, size_bytes=os.fstat(fd).st_size)
         return record
@@ -148,14 +144,6 @@ class Copying:
             with closed_after(device):
                 os.fsync(device)
                 yield fd
-
-    def _take_over(self, fd: int) -> None:
-        take_over_ext4(self.run, filesystem.path_of(fd))
-        if (size := ext_super(fd).block_size) != BLOCK:
-            raise Impossible(
-                f"the ext4 that its Block volume holds has blocks of {size} bytes, and in images"
-                f" they have {BLOCK}"
-            )
 
     def _identify_ext4(self, fd: int) -> None:
         path = filesystem.path_of(fd)
@@ -187,9 +175,9 @@ class Copying:
 
 def check(record: Record, origin: Record) -> None:
     """Raise Impossible if no image can ever be made with that content."""
-    if why := no_mode_change(origin, record.volume_mode, record.fs_type):
+    if why := no_mode_change(origin, record.volume_mode):
         raise Impossible(why)
-    if record.volume_mode == origin.volume_mode and content_of(record) != content_of(origin):
+    if content_of(record) not in ("raw", content_of(origin)):
         raise Impossible(
             f"{origin.name} holds {content_of(origin)}: no volume of {content_of(record)} is made"
             " of it"

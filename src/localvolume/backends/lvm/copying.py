@@ -7,8 +7,7 @@
   as nobody was told of it and nobody knows when the pool was.
 - A snapshot is never activated: it has no device that anybody could write to or mount.
 - A copy gets an identity of its own before anybody has it: node and kernel tell filesystems apart
-  by their UUIDs. As a Block volume it has the bytes of its origin as they are, and a
-  filesystem that a tenant wrote on one is checked first.
+  by their UUIDs. As a Block volume it has the bytes of its origin as they are.
 - A thick volume has classic snapshots only, which slow it down and are lost once they are full: all
   of it is copied, or a snapshot has a reserve (`reserved`), if the class of the copy says so.
 """
@@ -42,7 +41,7 @@ def copy(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) ->
     Raises NotThisVolume if something else has its name, NoSpace, Impossible, BackendFailed.
     """
     check(tools, record)
-    if why := no_mode_change(origin.record, record.volume_mode, record.fs_type):
+    if why := no_mode_change(origin.record, record.volume_mode):
         raise Impossible(why)
     thin = origin.volume.kind == "thin" and bool(tools.of.thin_pool)
     if not thin and not (record.full_copies or record.reserve_bytes):
@@ -82,7 +81,7 @@ def _made(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) -
         )
     size = max(has, lv_bytes(tools, seen, record, record.size_bytes))
     take(seen, lambda now: cut.append(_cut(tools, now, record, origin, size)), size)
-    return _completed(tools, read_entry(cut[0]), origin.record)
+    return _completed(tools, read_entry(cut[0]))
 
 
 def _filled(
@@ -90,7 +89,7 @@ def _filled(
 ) -> Entry:
     copy, cut_at = thickcopy.filled(tools, seen, record, origin, known, take)
     if not record.snapshot_of:
-        return _completed(tools, copy, origin.record)
+        return _completed(tools, copy)
     volume = copy.volume
     tools.lvm.deactivate(volume)
     tools.lvm.keep_inactive(volume)
@@ -142,14 +141,11 @@ def mapped(tools: Tools, origin: Entry) -> int:
     return tools.lvm.mapped_bytes(tools.active(origin.volume))
 
 
-def _completed(tools: Tools, begun: Entry, origin: Record) -> Entry:
+def _completed(tools: Tools, begun: Entry) -> Entry:
     """Give the copy a filesystem of its own, over all of it."""
     volume, record = tools.active(begun.volume), begun.record
     if fs := fs_of(record):
-        if origin.volume_mode == "Block":
-            filesystem.take_over(tools.run, volume.path, volume.device)
-        else:
-            filesystem.renew_identity(tools.run, volume.path, volume.device, fs)
+        filesystem.renew_identity(tools.run, volume.path, volume.device, fs)
         filesystem.grow_filesystem(tools.run, volume.path, volume.device, fs)
     made = replace(record, state=completed(record), size_bytes=volume.size_bytes)
     return Entry(record=made, volume=tools.retag(volume, fields_of(made)), asked=made.size_bytes)

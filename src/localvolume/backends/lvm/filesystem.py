@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from localvolume.backends import fstools
-from localvolume.backends.foreign import take_over_ext4
 from localvolume.backends.fstools import (
     BLOCK,
     CHECKING_SECONDS,
@@ -115,12 +114,6 @@ def check_filesystem(run: Run, node: str, device: str, fs: str) -> None:
     os.close(fd)
     # Exit status 1: there were errors, and they are corrected.
     command(run, ["e2fsck", "-p", node], CHECKING_SECONDS, good=(0, 1))
-
-
-def take_over(run: Run, node: str, device: str) -> None:
-    """Make the ext4 that a tenant has written, block by block, one of ours; nobody uses it yet."""
-    _size(node, device)
-    take_over_ext4(run, node)
 
 
 def renew_identity(run: Run, node: str, device: str, fs: str) -> None:

@@ -360,15 +360,14 @@ def snapshot_record(
 
 
 def with_content_of(origin: Record, record: Record) -> Record:
-    """The record of a volume that has the content of another: its filesystem is the same, if
-    its volume mode is, and what is to be done with the content in the end is done with each copy of
-    it."""
+    """The record of a volume that has the content of another: its filesystem is the same, and what
+    is to be done with the content in the end is done with each copy of it."""
     return replace(
         record,
         made_from=origin.name,
         overwrite=record.overwrite or origin.overwrite,
         discard=record.discard or origin.discard,
-        fs_type=origin.fs_type if record.volume_mode == origin.volume_mode else record.fs_type,
+        fs_type=origin.fs_type,
         mode=origin.mode,
         uid=origin.uid,
         gid=origin.gid,
@@ -387,10 +386,9 @@ def uncopied(
         return f"pool {pool.config.name}: {why}"
     if record.volume_mode != mode and not other_mode:
         return f"{record.name} is of volumeMode {record.volume_mode}, and {mode} is asked for"
-    if why := no_mode_change(record, mode, wish.fs_type):
+    if why := no_mode_change(record, mode):
         return why
-    kept = record.volume_mode == "Filesystem" == mode
-    if kept and wish.fs_type and wish.fs_type != (has := filesystem_of(record)):
+    if mode == "Filesystem" and wish.fs_type and wish.fs_type != (has := filesystem_of(record)):
         has = has or "no filesystem of its own"
         return f"{record.name} has {has}, and {wish.fs_type} is asked for"
     return too_small(origin, size_bytes)

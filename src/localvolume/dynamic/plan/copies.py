@@ -60,19 +60,15 @@ def origin_of(world: World, claim: Claim, size: int) -> Found | Action:
         return held(claim, f"node {node}: snapshot {told.handle} is {text}")
     mode, wish = mode_of(claim), world.class_of(claim).wish
     if why := uncopied(found, mode, size, wish, other_mode=told.other_mode):
-        if (
-            told.snapshot
-            and not told.other_mode
-            and may_be_allowed(found.record, mode, wish.fs_type)
-        ):
+        if told.snapshot and not told.other_mode and may_be_allowed(found.record, mode):
             why += f'; the annotation {MODE_CHANGE}: "true" of its VolumeSnapshotContent allows it'
         return held(claim, why)
     return found
 
 
-def may_be_allowed(record: Record, mode: VolumeMode, fs_type: str) -> bool:
+def may_be_allowed(record: Record, mode: VolumeMode) -> bool:
     """Whether all that a volume of another mode lacks is an administrator's leave."""
-    return record.volume_mode != mode and not no_mode_change(record, mode, fs_type)
+    return record.volume_mode != mode and not no_mode_change(record, mode)
 
 
 # --- the claim that is cloned ------------------------------------------------------------------

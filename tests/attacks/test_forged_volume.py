@@ -18,7 +18,7 @@ from tests.cluster.support_groups import GROUP_CONTENTS, GROUPS, GroupLab, group
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import TEMPLATES, Rights, of_labs, sample_spec
 from tests.cluster.support_snapshots import BEING_CREATED, SNAPSHOTS, Content, snapshot_controller
-from tests.suite.api import CLAIMS, VOLUMES
+from tests.suite.api import CLAIMS, MERGE, VOLUMES
 from tests.suite.names import CSI, NODE_LABEL, POOL, PROVISIONED_BY
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs", "controlplane", "snapshots")
@@ -143,6 +143,49 @@ def test_no_snapshot_of_it_is_cut(lab: GroupLab, pool: MadePool, thief: Caller) 
     assert NODE_LABEL not in content["metadata"].get("annotations", {})
     there = [handle, lab.handle(own), cut["status"]["snapshotHandle"]]
     assert pool.records() == sorted(f"{one}.json" for one in there)
+
+
+def test_no_snapshot_that_waited_is_cut_once_the_volume_is_another_tenants(
+    lab: GroupLab, pool: MadePool
+) -> None:
+    """The content has its node's mark already, and nobody asks any more whose volume it is."""
+    lab.serve()
+    claim = lab.claimed(size=SIZE)
+    handle = written(lab, claim)
+    cls = lab.snapshot_class(parameters={"what": "ever"})
+    snapshot = lab.snapshot(claim, cls)
+    content = lab.failing(snapshot, "parameters that are not known: what")
+    assert content["metadata"]["annotations"][NODE_LABEL] == lab.node
+    give_away(lab, claim, handle, "kube-public")
+    lab.change_class(cls, {"parameters": {"what": None}})
+    lab.failing(snapshot, f"no claim of namespace default has volume {handle} any more")
+    assert pool.records() == [f"{handle}.json"]
+    # Nothing holds it.
+    lab.take_away(snapshot)
+    lab.until(lambda: lab.content_of(snapshot), lambda found: found is None)
+    assert pool.records() == [f"{handle}.json"]
+
+
+def give_away(lab: GroupLab, claim: Claim, handle: str, namespace: str) -> None:
+    """Give the volume of a claim, which its tenant deletes, to a claim of another namespace."""
+    path, mine = f"{VOLUMES}/{handle}", f"{CLAIMS}/{claim['metadata']['name']}"
+    merge(lab, path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+    lab.plane.request("DELETE", mine)
+    # The snapshot-controller's, which the tenant takes away.
+    merge(lab, mine, {"metadata": {"finalizers": None}})
+    lab.made(claim, phase="Released")
+    spec = {"volumeName": handle}
+    other = of_accomplice(lab, claim["spec"]["storageClassName"], "theirs", namespace, **spec)
+    meta = other["metadata"]
+    ref = {"namespace": namespace, "name": meta["name"], "uid": meta["uid"]}
+    merge(lab, path, {"spec": {"claimRef": {**ref, "resourceVersion": None}}})
+    lab.until(
+        lambda: lab.objects.get(path), lambda found: bool(found["status"]["phase"] == "Bound")
+    )
+
+
+def merge(lab: GroupLab, path: str, body: Any) -> None:
+    lab.plane.request("PATCH", path, body, content_type=MERGE)
 
 
 def is_tidy(content: Content) -> bool:

@@ -48,7 +48,13 @@ class Slow(Records):
         self.failure: Exception | None = None
 
     async def snapshot(
-        self, name: str, source: str, *, full_copies: bool = False, reserve: Reserve | None = None
+        self,
+        name: str,
+        source: str,
+        *,
+        full_copies: bool = False,
+        reserve: Reserve | None = None,
+        namespace: str = "",
     ) -> Volume:
         if source.startswith("slow") and name not in self.cut:
             self.begun.append(source)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from localvolume.backends.model import Record
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import Refused, Wanted
 from localvolume.dynamic.model import AnswerCall, Call, CreateCall
+from localvolume.kube.objects import ClaimRef, CSISource, PersistentVolume
 from localvolume.volumes.capacity import GIB
-from tests.decisions.support_dynamic import Thing, a, action, record, storage_class
+from tests.decisions.support_dynamic import Thing, a, action, record, storage_class, volume
 
 NAME = "pvc-1"
 ASKED = "Filesystem of 1073741824 bytes"
@@ -55,3 +58,13 @@ def refused(kind: type[Refused], call: Call, *things: Thing) -> str:
     answer = a(AnswerCall, judged(call, *things))
     assert type(answer.refusal) is kind, answer
     return answer.reason
+
+
+def given_to(namespace: str | None, handle: str = NAME) -> PersistentVolume:
+    """The PersistentVolume of the driver's volume, which a claim of the namespace has; or none."""
+    made = volume(handle.removeprefix("pvc-"), provisioner=CSI_DRIVER)
+    source = CSISource(driver=CSI_DRIVER, volume_handle=handle)
+    ref = ClaimRef(namespace=namespace, name="data", uid="9") if namespace else None
+    return structs.replace(
+        made, spec=structs.replace(made.spec, local=None, csi=source, claim_ref=ref)
+    )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from localvolume.backends.model import Abilities, Record, Usage
 from localvolume.config.provisioner import CSI_DRIVER
@@ -19,6 +20,7 @@ from localvolume.dynamic.calls import (
     Wrong,
 )
 from localvolume.dynamic.model import (
+    Action,
     AnswerCall,
     Call,
     GrowCall,
@@ -34,7 +36,7 @@ from localvolume.dynamic.model import (
 )
 from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import a, action, lv, lvm_pool, planned, pool, record, volume
-from tests.decisions.support_dynamic_calls import called, claimed, create, judged, refused
+from tests.decisions.support_dynamic_calls import called, claimed, create, given_to, judged, refused
 
 COPIES = Abilities(enforce=True, block=True, no_copies="")
 CUT = "cut-1"
@@ -115,6 +117,36 @@ def test_a_snapshot_is_made_in_the_pool_of_its_volume() -> None:
         holds_bytes=GIB + MEANWHILE,
     )
     assert made.record == expected
+
+
+@pytest.mark.parametrize("there", [[], [cut("making")]])
+def test_a_snapshot_for_a_namespace_is_cut_of_what_a_claim_of_it_has(there: list[Record]) -> None:
+    call, ready = replace(CUT_NOW, namespace="ns-a"), cow(origin(), *there)
+    a(MakeCalled, judged(call, ready, given_to("ns-a")))
+    for other in ([given_to("ns-b")], [given_to(None)], [given_to("ns-a", "pvc-2")], []):
+        why = refused(Unknown, call, ready, *other)
+        assert why == "no claim of namespace ns-a has volume pvc-1 any more"
+    # The object of another kind of volume may have any name.
+    driven, plain = given_to("ns-a").spec, volume(1)
+    spec = structs.replace(driven, csi=None, local=plain.spec.local)
+    refused(Unknown, call, ready, structs.replace(plain, spec=spec))
+    # A call by the socket names no namespace.
+    a(MakeCalled, judged(CUT_NOW, ready, given_to("ns-b")))
+
+
+@pytest.mark.parametrize(("state", "kind"), [("made", MakeCalled), ("offered", AnswerCall)])
+def test_what_was_cut_before_its_volume_was_given_away_is_the_snapshot(
+    state: str, kind: type[Action]
+) -> None:
+    call = replace(CUT_NOW, namespace="ns-a")
+    found: Any = a(kind, judged(call, cow(origin(), cut(state)), given_to("ns-b")))
+    assert getattr(found, "refusal", None) is None
+    assert found.record == cut(state)
+
+
+def test_why_a_volume_cannot_be_looked_at_is_said_before_whose_it_is() -> None:
+    call = replace(CUT_NOW, namespace="ns-a")
+    refused(NotNow, call, cow(problem="away"), given_to("ns-b"))
 
 
 def test_a_snapshot_is_nobodys_whoever_has_its_volume() -> None:

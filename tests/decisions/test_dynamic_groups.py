@@ -29,7 +29,7 @@ from localvolume.dynamic.model import (
 from localvolume.dynamic.plan.groups import group_key
 from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import a, action, planned, pool
-from tests.decisions.support_dynamic_calls import called, judged, refused
+from tests.decisions.support_dynamic_calls import called, given_to, judged, refused
 
 GROUP = "group-1"
 TOGETHER = Abilities(enforce=True, block=True, no_copies="", no_groups="")
@@ -102,6 +102,20 @@ def test_all_snapshots_are_cut_in_one_action() -> None:
             source.uid,
             source.volume_mode,
         )
+
+
+def test_a_group_for_a_namespace_is_cut_of_what_claims_of_it_have() -> None:
+    call, ready = replace(CUT_NOW, namespace="ns-a"), images(*ORIGINS)
+    own = given_to("ns-a", "pvc-1")
+    a(CutGroup, judged(call, ready, own, given_to("ns-a", "pvc-2")))
+    for other in ([given_to("ns-b", "pvc-2")], [given_to(None, "pvc-2")], []):
+        why = refused(Unknown, call, ready, own, *other)
+        assert why == "no claim of namespace ns-a has volume pvc-2 any more"
+    # A call by the socket names no namespace.
+    a(CutGroup, judged(CUT_NOW, ready, given_to("ns-b", "pvc-1")))
+    # What was cut before is the group, whoever has the volumes now.
+    whole = images(*ORIGINS, cut(1), cut(2))
+    assert a(AnswerCall, judged(call, whole, given_to("ns-b", "pvc-1"))).refusal is None
 
 
 def test_a_group_has_room_for_all_or_is_refused() -> None:

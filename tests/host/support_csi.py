@@ -110,7 +110,13 @@ class Disks:
         raise Wrong("a test modifies its volumes itself")
 
     async def snapshot(
-        self, name: str, source: str, *, full_copies: bool = False, reserve: Reserve | None = None
+        self,
+        name: str,
+        source: str,
+        *,
+        full_copies: bool = False,
+        reserve: Reserve | None = None,
+        namespace: str = "",
     ) -> Volume:
         raise Wrong("these volumes are mounted, and not cut")
 
@@ -135,7 +141,7 @@ class Disks:
     async def remove_inline(self, name: str) -> None:
         raise Wrong("there are no volumes of pods' specs")
 
-    async def cut_group(self, name: str, sources: Collection[str]) -> Group:
+    async def cut_group(self, name: str, sources: Collection[str], *, namespace: str = "") -> Group:
         raise Apart("there are no snapshots")
 
     async def find_group(self, name: str) -> Group | None:

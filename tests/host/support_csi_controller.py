@@ -116,7 +116,13 @@ class Records:
         self.wanted.pop(name, None)
 
     async def snapshot(
-        self, name: str, source: str, *, full_copies: bool = False, reserve: Reserve | None = None
+        self,
+        name: str,
+        source: str,
+        *,
+        full_copies: bool = False,
+        reserve: Reserve | None = None,
+        namespace: str = "",
     ) -> Volume:
         if self.no_copies and not full_copies:
             raise Wrong(self.no_copies)
@@ -171,7 +177,7 @@ class Records:
     async def remove_inline(self, name: str) -> None:
         raise Wrong("the Controller knows nothing of pods' own volumes")
 
-    async def cut_group(self, name: str, sources: Collection[str]) -> Group:
+    async def cut_group(self, name: str, sources: Collection[str], *, namespace: str = "") -> Group:
         if self.apart:
             raise Apart(self.apart)
         there = await self.find_group(name)

@@ -196,9 +196,16 @@ class Calls:
         *,
         full_copies: bool = False,
         reserve: Reserve | None = None,
+        namespace: str = "",
     ) -> Volume:
         """Cut a snapshot of the volume, or find it cut."""
-        call = SnapshotCall(key=name, source=source, full_copies=full_copies, reserve=reserve)
+        call = SnapshotCall(
+            key=name,
+            source=source,
+            full_copies=full_copies,
+            reserve=reserve,
+            namespace=namespace,
+        )
         return _there(await self._ask(call), name)
 
     async def remove_snapshot(self, name: str) -> None:
@@ -216,10 +223,11 @@ class Calls:
         """Remove a pod's own volume, later if its pool is away."""
         await self._ask(RemoveInlineCall(key=name))
 
-    async def cut_group(self, name: str, sources: Collection[str]) -> Group:
+    async def cut_group(self, name: str, sources: Collection[str], *, namespace: str = "") -> Group:
         """Cut snapshots of those volumes at one moment, or find them cut."""
         asked = tuple(sorted(sources))
-        await self._ask(CutGroupCall(key=group_key(name), name=name, sources=asked))
+        call = CutGroupCall(key=group_key(name), name=name, sources=asked, namespace=namespace)
+        await self._ask(call)
         if (cut := self._group(name)) is None:
             raise Unknown(f"there is no group {name} here")
         return cut

@@ -172,13 +172,15 @@ class Volumes(Protocol):
         *,
         full_copies: bool = False,
         reserve: Reserve | None = None,
+        namespace: str = "",
     ) -> Volume:
         """Cut a snapshot of the volume `source` under that name, or find it cut.
 
-        With `full_copies`, all data is copied where it cannot be shared; with a `reserve`, a
-        thick logical volume's is shared for as long as that has room.
-        Raises Unknown if there is no such volume, Differs if the name has a snapshot of another,
-        Wrong where the volume's backend cannot, NoRoom and NotNow.
+        With a `namespace`, nothing is cut unless a claim of that namespace has the volume. With
+        `full_copies`, all data is copied where it cannot be shared; with a `reserve`, a thick
+        logical volume's is shared for as long as that has room.
+        Raises Unknown if there is no such volume or no such claim has it, Differs if the name has a
+        snapshot of another, Wrong where the volume's backend cannot, NoRoom and NotNow.
         """
         ...
 
@@ -198,11 +200,13 @@ class Volumes(Protocol):
         """Remove a snapshot; does nothing if there is none. Raises Wrong for one of a group."""
         ...
 
-    async def cut_group(self, name: str, sources: Collection[str]) -> Group:
+    async def cut_group(self, name: str, sources: Collection[str], *, namespace: str = "") -> Group:
         """Cut snapshots of those volumes, all at one moment, or find them cut: all or none.
 
-        Raises Unknown if none of the volumes is here, Apart if they cannot be cut together, InUse
-        if one cannot be held still, Differs if the name has a group of others, NoRoom and NotNow.
+        With a `namespace`, nothing is cut unless claims of that namespace have all the volumes.
+        Raises Unknown if none of the volumes is here or no such claim has one, Apart if they cannot
+        be cut together, InUse if one cannot be held still, Differs if the name has a group of
+        others, NoRoom and NotNow.
         """
         ...
 

@@ -97,11 +97,12 @@ class CreateCall(Call):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotCall(Call):
     """Cut a snapshot of the volume `source`, if need be with a reserve, or by copying all data
-    (`full_copies`)."""
+    (`full_copies`). A claim of the `namespace` must have the volume; "" asks for none."""
 
     source: str
     full_copies: bool = False
     reserve: Reserve | None = None
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +114,14 @@ class RemoveCall(Call):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutGroupCall(Call):
-    """Cut snapshots of all those volumes at one moment. No record has a key like its own."""
+    """Cut snapshots of all those volumes at one moment. No record has a key like its own.
+
+    Claims of the `namespace` must have the volumes; "" asks for none.
+    """
 
     name: str
     sources: tuple[str, ...]
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,8 @@ EVENT_NOT_FOUND: Final = "SnapshotContentCheckandUpdateFailed"
 EVENT_NOT_REMOVED: Final = "SnapshotDeleteError"
 """csi-snapshotter's reasons, to the letter."""
 
-_Asked = tuple[str, str, bool, Reserve | None]
+_Asked = tuple[str, str, str, bool, Reserve | None]
+"""A snapshot's handle and its volume's, the namespace, and what its class says."""
 
 EVENT_LOST: Final = "SnapshotLost"
 EVENT_FILLING: Final = "SnapshotReserveFilling"
@@ -65,9 +66,7 @@ class Acts:
     volumes: Volumes
     telling: Telling[VolumeSnapshotContent]
     cut_seconds: float
-    _late: dict[tuple[str, str, bool, Reserve | None], asyncio.Task[Volume]] = field(
-        default_factory=dict
-    )
+    _late: dict[_Asked, asyncio.Task[Volume]] = field(default_factory=dict)
     """The cuts that an attempt has not waited for: the next one is told what came of them."""
 
     async def act(self, action: Action) -> None:
@@ -134,11 +133,16 @@ class Acts:
         self, action: Cut, *, full_copies: bool, reserve: Reserve | None
     ) -> Volume | None:
         """The snapshot; None if that takes longer than an attempt waits."""
-        key = action.handle, action.source, full_copies, reserve
+        namespace = action.content.spec.volume_snapshot_ref.namespace
+        key = action.handle, action.source, namespace, full_copies, reserve
         if (cutting := self._late.pop(key, None)) is None:
             cutting = asyncio.create_task(
                 self.volumes.snapshot(
-                    action.handle, action.source, full_copies=full_copies, reserve=reserve
+                    action.handle,
+                    action.source,
+                    full_copies=full_copies,
+                    reserve=reserve,
+                    namespace=namespace,
                 )
             )
             # Nobody may ask again.

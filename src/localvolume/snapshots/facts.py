@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from localvolume.backends.model import lost
-from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import Volumes
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
+from localvolume.volumes.objects import volumes_of_claims
 from localvolume.volumes.snapshots import group_in_status, owner_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """`volumes` are as of ``volumes_here``; `snapshots` are the handles of this node's snapshots,
-    each with the handle of the volume that it was cut of."""
+    """`volumes` are as of ``volumes_of_claims``; `snapshots` are the handles of this node's
+    snapshots, each with the handle of the volume that it was cut of."""
 
     node_key: str
     contents: Mapping[str, VolumeSnapshotContent]
@@ -49,7 +49,7 @@ def gather(
     return Facts(
         node_key=node_key,
         contents=dict(contents),
-        volumes=volumes_here(objects),
+        volumes=volumes_of_claims(objects),
         snapshots={one.name: one.snapshot_of for one in cut},
         groups={one.name: one.group for one in cut if one.group},
         lost={record.name: lost(record) for record, fill in full if fill.lost},
@@ -60,21 +60,4 @@ def gather(
             if owner_of(one) == node_key and not one.metadata.deletion_timestamp
         ),
         complete=not volumes.unseen(),
-    )
-
-
-def volumes_here(objects: Iterable[PersistentVolume]) -> frozenset[tuple[str, str]]:
-    """The volumes that claims have by PersistentVolumes of this node: namespaces with handles.
-
-    A handle alone says nothing. What lies in a pool and has no PersistentVolume is no claim's, and
-    who has taken over another node can make a PersistentVolume of its handle there. A volume whose
-    PersistentVolume is this node's belongs here even if its pool cannot be looked at: then the call
-    for its snapshot says why it has to wait.
-    """
-    return frozenset(
-        (one.spec.claim_ref.namespace, one.spec.csi.volume_handle)
-        for one in objects
-        if one.spec.csi is not None
-        and one.spec.csi.driver == CSI_DRIVER
-        and one.spec.claim_ref is not None
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from localvolume.kube.objects import KubeObject, PersistentVolume
 from localvolume.volumes import affinity, marks
 from localvolume.volumes.identity import Identity, from_annotation
@@ -124,6 +126,21 @@ def record_name_of(volume: PersistentVolume) -> str:
     if volume.spec.csi is not None and is_csi(volume):
         return volume.spec.csi.volume_handle
     return volume.metadata.name
+
+
+def volumes_of_claims(objects: Iterable[PersistentVolume]) -> frozenset[tuple[str, str]]:
+    """The volumes that claims have by PersistentVolumes of this node: namespaces with handles.
+
+    A handle alone says nothing. What lies in a pool and has no PersistentVolume is no claim's, and
+    who has taken over another node can make a PersistentVolume of its handle there. A volume whose
+    PersistentVolume is this node's belongs here even if its pool cannot be looked at: then the call
+    for its snapshot says why it has to wait.
+    """
+    return frozenset(
+        (one.spec.claim_ref.namespace, one.spec.csi.volume_handle)
+        for one in objects
+        if one.spec.csi is not None and is_csi(one) and one.spec.claim_ref is not None
+    )
 
 
 def recorded_identity(volume: PersistentVolume) -> Identity | None:

@@ -89,6 +89,7 @@ async def _single(client: Client, there: Mapping[str, str], action: single.Actio
                 source=action.source,
                 full_copies=full,
                 reserve=single.reserve_of(known),
+                namespace=action.content.spec.volume_snapshot_ref.namespace,
             )
             return Due(action, call)
         case single.Remove():
@@ -108,7 +109,13 @@ async def _group(client: Client, there: Iterable[str], action: group.Action) -> 
             if fault:
                 return Due(action, verdict="refuse", reason=fault)
             key, sources = group_key(action.handle), tuple(sorted(action.sources))
-            return Due(action, CutGroupCall(key=key, name=action.handle, sources=sources))
+            cut = CutGroupCall(
+                key=key,
+                name=action.handle,
+                sources=sources,
+                namespace=action.content.spec.volume_group_snapshot_ref.namespace,
+            )
+            return Due(action, cut)
         case group.Remove():
             key, snapshots = group_key(action.handle), tuple(sorted(action.snapshots))
             call = RemoveGroupCall(key=key, name=action.handle, snapshots=snapshots)

@@ -58,7 +58,7 @@ from localvolume.dynamic.plan.world import Found, World, rounded
 from localvolume.kube.objects import Meta, PersistentVolumeClaim
 from localvolume.volumes.attributes import NONE, Attributes, changed_by
 from localvolume.volumes.capacity import quantity
-from localvolume.volumes.objects import is_held_by_claim
+from localvolume.volumes.objects import is_held_by_claim, volumes_of_claims
 
 _DEFAULT_KEYS = ("kubernetes.io/hostname",)
 
@@ -279,6 +279,8 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
             raise Differs(f"a snapshot of group {record.group} has that name")
         if record.snapshot_of != call.source:
             raise Differs("a volume, or a snapshot of another one, has that name")
+        if record.state == "making":
+            check_holder(world, call.source, call.namespace)
         if record.state != "offered":
             return completed(found)
         check_content(found)
@@ -286,6 +288,7 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
     origin = find(world, call.source)
     if origin is None or not is_source(origin.record, snapshot=False):
         raise Unknown(f"there is no volume {call.source} here")
+    check_holder(world, call.source, call.namespace)
     pool, of = origin
     _check_copies(pool, full=call.full_copies, reserve=call.reserve is not None)
     if why := pool.report.abilities.no_snapshots:
@@ -311,6 +314,16 @@ def _snapshot(world: World, call: SnapshotCall, found: Found | None) -> Action:
         ),
         origin=of,
     )
+
+
+def check_holder(world: World, source: str, namespace: str) -> None:
+    """Raises Unknown if a claim of the namespace asked, and none of that namespace has the volume.
+
+    A content waits for as long as it takes. Meanwhile its claim may be deleted, and the
+    PersistentVolume given to a claim of another tenant.
+    """
+    if namespace and (namespace, source) not in volumes_of_claims(world.volumes_of(source)):
+        raise Unknown(f"no claim of namespace {namespace} has volume {source} any more")
 
 
 def check_content(found: Found) -> None:

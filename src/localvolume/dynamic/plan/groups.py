@@ -31,7 +31,13 @@ from localvolume.dynamic.model import (
     RemoveGroup,
     RemoveGroupCall,
 )
-from localvolume.dynamic.plan.called import check_untold, find, is_source, snapshot_record
+from localvolume.dynamic.plan.called import (
+    check_holder,
+    check_untold,
+    find,
+    is_source,
+    snapshot_record,
+)
 from localvolume.dynamic.plan.world import Found, World
 from localvolume.volumes.capacity import quantity
 
@@ -157,6 +163,8 @@ def _origins(world: World, call: CutGroupCall) -> list[Found]:
             f"they are in the pools {', '.join(names)} of node {node}: the volumes of a group must"
             " be in one pool"
         )
+    for source in call.sources:
+        check_holder(world, source, call.namespace)
     _check_together(here[0].pool)
     return here
 

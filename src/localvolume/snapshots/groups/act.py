@@ -81,7 +81,11 @@ class Acts:
             raise Wrong(fault)
         content = await self.telling.being_cut(content)
         try:
-            group = await self.volumes.cut_group(action.handle, action.sources)
+            group = await self.volumes.cut_group(
+                action.handle,
+                action.sources,
+                namespace=content.spec.volume_group_snapshot_ref.namespace,
+            )
         except Exception as error:
             volumes = ", ".join(action.sources)
             text = f"Failed to create group snapshot of volumes {volumes}: {text_of(error)}"

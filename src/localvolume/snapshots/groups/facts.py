@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from localvolume.dynamic.calls import Volumes
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent, VolumeSnapshotContent
-from localvolume.snapshots.facts import volumes_here
+from localvolume.volumes.objects import volumes_of_claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """`volumes` as of ``volumes_here``; `groups` are the handles of the groups of this node, each
-    with those of its snapshots that are there."""
+    """`volumes` as of ``volumes_of_claims``; `groups` are the handles of the groups of this node,
+    each with those of its snapshots that are there."""
 
     node_key: str
     contents: Mapping[str, VolumeGroupSnapshotContent]
@@ -49,7 +49,7 @@ def gather(
     return Facts(
         node_key=node_key,
         contents=dict(contents),
-        volumes=volumes_here(objects),
+        volumes=volumes_of_claims(objects),
         groups={name: frozenset(members) for name, members in groups.items()},
         offered={handle: tuple(those) for handle, those in offered.items()},
         complete=not volumes.unseen(),

@@ -164,6 +164,7 @@ class DynamicRole:
         self._witness = Witness()
         self._far_apart = False
         self._told = Told()
+        self._will_compare = False
         self._pools = Pools(self.workers, self.paces.zeroing, self._misplaced)
         self._live = Live(
             self.client,
@@ -223,7 +224,16 @@ class DynamicRole:
 
     def told_changed(self, *_: object) -> None:
         """A content of a snapshot changed: what was removed may be purged once none is of it, and
-        what was begun is taken away once none waits for it."""
+        what was begun is taken away once none waits for it.
+
+        Each comparison reads all contents, and a list changes them all at once: one follows it.
+        """
+        if not self._will_compare:
+            self._will_compare = True
+            asyncio.get_running_loop().call_soon(self._compare_told)
+
+    def _compare_told(self) -> None:
+        self._will_compare = False
         told = self.told()
         gone = (self._told.handles.keys() | self._told.coming.keys()) - (
             told.handles.keys() | told.coming.keys()

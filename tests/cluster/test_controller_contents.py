@@ -10,6 +10,7 @@ import pytest
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_snapshots import CONTENTS, kinds_of_snapshots, read
+from tests.faults.support_proxy import Order, Proxy
 from tests.suite.api import CLASSES
 from tests.suite.names import CSI, NODE_LABEL
 
@@ -50,10 +51,14 @@ def now(ground: Ground, made: dict[str, Any]) -> dict[str, Any] | None:
     return found
 
 
-def test_a_content_of_a_lost_node_is_told_of_and_left_alone(ground: Ground, kinds: None) -> None:
+def use_the_driver(ground: Ground) -> None:
     name = f"{ground.unique}-csi"
     ground.plane.request("POST", CLASSES, {"metadata": {"name": name}, "provisioner": CSI})
     ground.adopt(f"{CLASSES}/{name}")
+
+
+def test_a_content_of_a_lost_node_is_told_of_and_left_alone(ground: Ground, kinds: None) -> None:
+    use_the_driver(ground)
     here, node = ground.node("here"), ground.node()
     ready, going = content(ground, "ready", node), content(ground, "going", node)
     others = [
@@ -79,3 +84,29 @@ def test_a_content_of_a_lost_node_is_told_of_and_left_alone(ground: Ground, kind
     # The node is there again, under its name.
     ground.plane.create_node(node)
     ground.until(lambda: ground.metric(LOST), lambda count: count == 0)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"), [("list", "volumesnapshotcontents"), ("get", "nodes")]
+)
+def test_a_server_that_is_unwell_is_asked_again_when_it_says(
+    ground: Ground, kinds: None, proxy: Proxy, verb: str, resource: str
+) -> None:
+    use_the_driver(ground)
+    node = ground.node()
+    content(ground, "ready", node)
+    ground.remove_node(node)
+    wait = 6
+    order = Order(
+        *("answer", (verb,), resource, 1, 503, "ServiceUnavailable"),
+        headers={"Retry-After": str(wait)},
+    )
+    proxy.orders.append(order)
+    ground.start(kubeconfig=proxy.kubeconfig)
+    ground.until(lambda: ground.metric(LOST), lambda count: count == 1)
+    assert order.met == 1
+    asked = [one.at for one in proxy.seen if (one.verb, one.resource) == (verb, resource)]
+    assert asked[1] - asked[0] >= wait
+    (said,) = [line for line in ground.log() if "contents of lost nodes: " in line]
+    assert "contents of lost nodes: contents of snapshots: " in said
+    assert "503 ServiceUnavailable" in said

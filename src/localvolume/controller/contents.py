@@ -16,16 +16,21 @@ from localvolume.controller.caches.trimmedsnapshots import CONTENTS, KnownConten
 from localvolume.controller.leading import Means
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.volumes.reporting import EVENT_LOST
+from localvolume.kube.backoff import Backoff
 from localvolume.kube.correlate import ObjectRef
-from localvolume.kube.errors import NotThere, TellTheAdministrator
+from localvolume.kube.errors import ApiError, NotThere, TellTheAdministrator
 from localvolume.kube.kinds import NODES
 from localvolume.kube.listing import listed
-from localvolume.reconcile.loop import Loop
+from localvolume.reconcile.loop import CannotLook, Loop
 from localvolume.volumes import marks
 from localvolume.volumes.objects import is_being_deleted, is_csi
 from localvolume.volumes.snapshots import owner_of
 
 log = logging.getLogger(__name__)
+
+FIRST_WAIT: Final = 1.0
+LONGEST_WAIT: Final = 60.0
+"""Bounds of the time between two attempts; a server may ask for more."""
 
 _NEVER: Final = float("-inf")
 
@@ -62,21 +67,27 @@ class LostContents:
         self._looked = _NEVER
         self._said: dict[str, str] = {}
         self._refused = ""
+        self._backoff = Backoff(FIRST_WAIT, LONGEST_WAIT)
         self.loop = Loop("contents of lost nodes", self._look)
 
     async def _look(self) -> float:
-        """Returns in how many seconds to look again. Raises ApiError."""
+        """Returns in how many seconds to look again. Raises CannotLook."""
         means, cluster = self._means, self._means.cluster
         await means.demand.wait_synced()
         now = time.monotonic()
         again = now - self._looked >= means.pace.resync
         if cluster.nodes.items.keys() == self._nodes and not again:
             return means.pace.lost
-        contents = await self._contents()
-        # Not before: Nodes come and go while the contents are read, and these are judged by.
-        names, nodes = frozenset(cluster.nodes.items), cluster.nodes_now()
-        found = of_lost_nodes(contents, nodes)
-        lost = [one for one in found if not await self._is_there(owner_of(one))]
+        try:
+            contents = await self._contents()
+            # Not before: Nodes come and go while the contents are read, and these are judged by.
+            names, nodes = frozenset(cluster.nodes.items), cluster.nodes_now()
+            found = of_lost_nodes(contents, nodes)
+            lost = [one for one in found if not await self._is_there(owner_of(one))]
+        except ApiError as error:
+            text = f"contents of snapshots: {error}"
+            raise CannotLook(text, self._backoff.next(error.after)) from error
+        self._backoff.reset()
         means.metrics.lost_contents.set(len(lost))
         # Events expire: what is still so is said again.
         before = {} if again else self._said

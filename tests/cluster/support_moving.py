@@ -11,6 +11,7 @@ from localvolume.cli.moving.act import Cluster
 from localvolume.cli.moving.plan import next_step
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
+from localvolume.kube.errors import LookAgain
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_csicalls import Caller
 from tests.cluster.support_dynamic import Claim, Volume
@@ -73,14 +74,38 @@ class Moving:
                 done.append(step.kind)
         return done
 
+    def late(self) -> list[str]:
+        """Do one step that another call has done since the look at what there is."""
+        return asyncio.run(self._late())
+
+    async def _late(self) -> list[str]:
+        async with Client(find_access(str(self.lab.plane.kubeconfig)), user_agent="test") as client:
+            cluster = Cluster(client, "default")
+            serving = await cluster.serving()
+            facts = await cluster.look(self.name, serving)
+            step = next_step(facts)
+            await cluster.do(facts, step)
+            try:
+                await cluster.do(facts, step)
+            except LookAgain:
+                return [step.kind]
+        raise AssertionError("the later call wrote over it")
+
     def now(self) -> Volume | None:
         return self.lab.volume(self.name)
 
     def kept(self) -> list[str]:
         """The names of what was written down meanwhile."""
+        return [one["metadata"]["name"] for one in self._notes()]
+
+    def note(self) -> dict[str, Any]:
+        """What was written down."""
+        (found,) = self._notes()
+        return found
+
+    def _notes(self) -> list[dict[str, Any]]:
         found = self.lab.plane.request("GET", MAPS)["items"]
-        names = [one["metadata"]["name"] for one in found]
-        return [name for name in names if name.endswith(self.name)]
+        return [one for one in found if one["metadata"]["name"].endswith(self.name)]
 
     def moved(self) -> Volume:
         """The volume once its agent has taken it over and its claim is bound again."""

@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_moving import MOVED_FROM, Moving, register
 from tests.host.support_mounts import MS_BIND, mount, umount
-from tests.suite.api import CLAIMS, CLASSES, MAPS, MERGE, PODS
+from tests.suite.api import CLAIMS, CLASSES, MERGE, PODS
 from tests.suite.names import CSI, FINALIZER, NATIVE, PROVISIONED_BY
 from tests.suite.units import MIB
 
@@ -254,12 +254,29 @@ def test_a_person_keeps_the_data_meanwhile(csi: CsiLab) -> None:
     assert "its reclaim policy is Delete again afterwards" in row
     csi.patch(moving.name, {"metadata": {"annotations": {MOVING: None}}})
     assert moving.row(moving.command("--dry-run")) == "would move it was begun before"
+    # The object may go at any moment: what it is made anew from is there at all times.
+    note = moving.note()
+    assert moving.steps(1) == ["keep"]
+    over = moving.note()
+    assert over["metadata"]["uid"] == note["metadata"]["uid"]
+    assert "deletionTimestamp" not in note["data"]["persistentvolume.json"]
+    assert "deletionTimestamp" in over["data"]["persistentvolume.json"]
     assert moving.command("--yes").returncode == 0
     after = moving.moved()
     assert after["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
     assert MOVING not in after["metadata"]["annotations"]
     assert moving.kept() == []
     assert moving.content() == "precious"
+
+
+def test_what_two_calls_write_down_at_once(csi: CsiLab) -> None:
+    """The one that has looked before the other wrote writes nothing, and looks again."""
+    moving = made(csi, DIRECTORY)
+    assert moving.steps(1) == STEPS[:1]
+    csi.patch(moving.name, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+    assert moving.late() == ["keep"]
+    assert moving.command("--yes").returncode == 0
+    assert moving.moved()["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
 
 
 def test_another_object_of_that_name(csi: CsiLab) -> None:
@@ -282,12 +299,7 @@ def test_an_object_that_says_so_without_having_been_moved(csi: CsiLab) -> None:
     """Who makes an object for the driver by hand must know whose place it took."""
     moving = made(csi, DIRECTORY)
     assert moving.steps(4) == STEPS[:4]
-    (body,) = [
-        one
-        for one in csi.plane.request("GET", MAPS)["items"]
-        if one["metadata"]["name"].endswith(moving.name)
-    ]
-    assert moving.before["metadata"]["uid"] in body["data"]["persistentvolume.json"]
+    assert moving.before["metadata"]["uid"] in moving.note()["data"]["persistentvolume.json"]
     spec = dict(moving.before["spec"])
     spec.pop("local")
     spec["claimRef"] = {k: spec["claimRef"][k] for k in ("namespace", "name", "uid")}

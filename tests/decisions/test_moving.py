@@ -64,25 +64,25 @@ def test_what_people_changed_since_is_written_down_anew() -> None:
     """Or the new object would undo what somebody did to save the data."""
     kept = former(volume(finalizers=BOTH))
     saved = volume(finalizers=BOTH, policy="Retain")
-    assert next_step(facts(saved, former=kept)).kind == "forget"
+    assert next_step(facts(saved, former=kept)).kind == "keep"
     assert next_step(facts(saved, former=former(saved))).kind == "delete"
     assert next_step(facts(former=former(saved))).policy == "Retain"
     ours = begun(saved)
     grown = replace(ours, spec=replace(ours.spec, capacity={"storage": "2Gi"}))
     assert next_step(facts(ours, former=kept)).kind == "delete"
-    assert next_step(facts(grown, former=kept)).kind == "forget"
+    assert next_step(facts(grown, former=kept)).kind == "keep"
     assert next_step(facts(former=former(grown))).policy == "Delete"
     assert marks.MOVING_ANNOTATION not in str(replacement(former(grown), "Delete"))
 
 
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_policy_that_a_person_sets_meanwhile_is_the_new_objects(deleted: bool) -> None:
-    """Also on an object that goes already; who takes the note of the former one away says so."""
+    """Also on an object that goes already; who takes the note of the former policy away says so."""
     kept = former(volume(finalizers=BOTH))
     saved = volume(finalizers=BOTH, policy="Retain", deleted=deleted)
     notes = {**saved.metadata.annotations, marks.MOVING_ANNOTATION: "Retain"}
     for one in (saved, replace(saved, metadata=replace(saved.metadata, annotations=notes))):
-        assert next_step(facts(one, former=kept)).kind == "forget"
+        assert next_step(facts(one, former=kept)).kind == "keep"
         assert next_step(facts(one, former=former(one))).kind in ("delete", "let go")
         assert next_step(facts(former=former(one))).policy == "Retain"
     ours = begun(saved)

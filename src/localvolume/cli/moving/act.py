@@ -18,10 +18,10 @@ from localvolume.cli.moving.model import (
 )
 from localvolume.cli.seeing.kinds import CSI_NODES
 from localvolume.kube.client import Client, JsonPatch, MergePatch
-from localvolume.kube.errors import NotThere
+from localvolume.kube.errors import LookAgain, NotThere
 from localvolume.kube.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PERSISTENT_VOLUMES, PODS
 from localvolume.kube.listing import listed
-from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
+from localvolume.kube.objects import Meta, PersistentVolume, PersistentVolumeClaim
 from localvolume.kube.workloads import Pod
 from localvolume.volumes import marks
 
@@ -87,12 +87,12 @@ class Cluster:
         volume = facts.volume
         match step.kind:
             case "keep" if volume is not None:
-                await self._keep(volume)
+                await self._keep(volume, facts.former)
             case "retain" if volume is not None:
                 retain = MergePatch(
                     {
                         "metadata": {
-                            **_version_of(volume),
+                            **_version_of(volume.metadata),
                             "annotations": {marks.MOVING_ANNOTATION: policy_of(volume)},
                         },
                         "spec": {"persistentVolumeReclaimPolicy": "Retain"},
@@ -120,17 +120,23 @@ class Cluster:
         except NotThere:
             return None
 
-    async def _keep(self, volume: PersistentVolume) -> None:
-        """With all its fields, as it is now: if it is not the object that was seen, the next look
-        says so."""
-        path = PERSISTENT_VOLUMES.path(name=volume.metadata.name)
+    async def _keep(self, volume: PersistentVolume, former: Former | None) -> None:
+        """With all its fields, as it is now.
+
+        In one write, also over what was written before: the object may be on its way out, and then
+        at no time may there be nothing to make it anew from.
+        """
+        path, name = PERSISTENT_VOLUMES.path(name=volume.metadata.name), volume.metadata.name
         body = (await self.client.read(PERSISTENT_VOLUMES, path)).decode()
-        kept = {
-            "metadata": {"name": _map_of(volume.metadata.name)},
-            "immutable": True,
-            "data": {_KEY: body},
-        }
-        await self.client.create(CONFIG_MAPS, kept, self.namespace)
+        if _decode(body).metadata.uid != volume.metadata.uid:
+            raise LookAgain(f"{name} is another object by now")
+        data = {_KEY: body}
+        if former is None:
+            kept = {"metadata": {"name": _map_of(name)}, "data": data}
+            await self.client.create(CONFIG_MAPS, kept, self.namespace)
+            return
+        over = MergePatch({"metadata": _version_of(former.note), "data": data})
+        await self.client.patch(CONFIG_MAPS, _map_of(name), over, self.namespace)
 
     async def _kept(self, name: str) -> Former | None:
         try:
@@ -143,7 +149,7 @@ class Cluster:
         except msgspec.MsgspecError as error:
             where = f"ConfigMap {self.namespace}/{_map_of(name)}"
             raise Unreadable(f"{where} has no PersistentVolume in it: {error}") from error
-        return Former(seen, body)
+        return Former(seen, body, kept.metadata)
 
     async def _forget(self, name: str) -> None:
         kept = await self.client.get(CONFIG_MAPS, _map_of(name), self.namespace)
@@ -154,8 +160,7 @@ def _map_of(name: str) -> str:
     return f"localvolume-move-{name}"
 
 
-def _version_of(volume: PersistentVolume) -> dict[str, str]:
-    meta = volume.metadata
+def _version_of(meta: Meta) -> dict[str, str]:
     return {"uid": meta.uid, "resourceVersion": meta.resource_version}
 
 
@@ -163,7 +168,7 @@ def _without_any(volume: PersistentVolume) -> JsonPatch:
     """Takes all finalizers off the very object that was seen: it goes at once."""
     tests = [
         {"op": "test", "path": f"/metadata/{key}", "value": value}
-        for key, value in _version_of(volume).items()
+        for key, value in _version_of(volume.metadata).items()
     ]
     return JsonPatch([*tests, {"op": "remove", "path": "/metadata/finalizers"}])
 

@@ -122,7 +122,7 @@ async def _planned(cluster: Cluster, name: str, serving: frozenset[str]) -> _Row
             return _Row(facts, "refused", step.reason)
         case "done":
             return _Row(facts, "is moved", step.reason)
-        case "keep":
+        case "keep" if facts.former is None:
             return _Row(facts, "would move", "")
         case _:
             return _Row(facts, "would move", f"it was begun before{_policy_again(facts)}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from localvolume.dynamic.manifest import CSI_IDENTITY
-from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
+from localvolume.kube.objects import Meta, PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import marks
 from localvolume.volumes.objects import claim_of
 
@@ -17,10 +17,12 @@ PROTECTION = "kubernetes.io/pv-protection"
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """The object whose place another one takes: as it was read, and as the API server gave it."""
+    """The object whose place another one takes: as it was read, and as the API server gave it.
+    `note` is the metadata of what that is written in."""
 
     seen: PersistentVolume
     body: Mapping[str, Any]
+    note: Meta = field(default_factory=Meta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ _TAKEN = (
 Kind = Literal[
     "refuse",  # nothing may be done
     "done",  # nothing is left to be done
-    "keep",  # write down the object, from which the new one is made
+    "keep",  # write down the object, from which the new one is made, over what was written before
     "retain",  # have Kubernetes and the agent keep the data, whatever happens
     "delete",  # delete the object, which its finalizers still hold
     "let go",  # take the finalizers away: the object is gone

@@ -39,7 +39,7 @@ def next_step(facts: Facts) -> Step:
         return Step("keep", "the object can be made anew from that")
     if _has_changed(volume, former.seen):
         # Also while it is being deleted: the new object is to have what a person set meanwhile.
-        return Step("forget", "the object was changed since it was written down")
+        return Step("keep", "the object was changed since it was written down")
     if volume.spec.persistent_volume_reclaim_policy != "Retain":
         return Step("retain", "whatever happens to the object, the data stays")
     if not is_being_deleted(volume):

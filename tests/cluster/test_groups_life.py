@@ -202,7 +202,7 @@ def test_a_backend_that_cuts_none_together_says_so(lab: GroupLab) -> None:
     pool = lab.copying_pool()
     lab.serve()
     lab.together(2)
-    says_why(lab, "pool fast: its backend cuts no volumes together")
+    says_why(lab, "pool fast: btrfs cuts each subvolume at a moment of its own")
     assert len(pool.records()) == 2
 
 

@@ -414,7 +414,6 @@ def test_nothing_shrinks_or_changes_its_filesystem(pool: ImagePool) -> None:
     origin = made(pool, "ext4")
     with pytest.raises(Impossible, match="which are more"):
         copied(pool, "pvc-2", origin, mib=31)
-    for content in ("xfs", "raw"):
-        with pytest.raises(Impossible, match="holds ext4"):
-            copied(pool, "pvc-2", origin, mib=400, **kind(content))
+    with pytest.raises(Impossible, match="holds ext4"):
+        copied(pool, "pvc-2", origin, mib=400, **kind("xfs"))
     assert [path.name for path in pool.images.iterdir()] == ["pvc-1.img"]

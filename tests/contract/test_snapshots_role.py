@@ -27,7 +27,8 @@ from localvolume.snapshots.paces import SnapshotPaces
 from localvolume.snapshots.plan import FILLING
 from localvolume.snapshots.role import SnapshotRole
 from localvolume.volumes.capacity import MIB
-from localvolume.volumes.snapshots import BEING_CREATED, RESERVE_ANNOTATION
+from localvolume.volumes.marks import node_key
+from localvolume.volumes.snapshots import BEING_CREATED, NODE_ANNOTATION, RESERVE_ANNOTATION
 from localvolume_lab.sandbox.sandbox import Sandbox
 from tests.host.support_csi_controller import Records
 from tests.suite.names import CSI
@@ -92,7 +93,7 @@ class Setting:
         }
         await self.client.create(SNAPSHOT_CONTENTS, body)
 
-    async def ask(self, source: str, cls: str = "copies") -> None:
+    async def ask(self, source: str, cls: str = "copies", **notes: str) -> None:
         await self.volumes.create(Wanted(name=source, size_bytes=MIB))
         csi = CSISource(driver=CSI, volume_handle=source)
         of_claim = ClaimRef(namespace="default", name=source)
@@ -102,7 +103,7 @@ class Setting:
         body: dict[str, Any] = {
             "apiVersion": API,
             "kind": "VolumeSnapshotContent",
-            "metadata": {"name": f"of-{source}"},
+            "metadata": {"name": f"of-{source}", "annotations": notes},
             "spec": {
                 "driver": CSI,
                 "deletionPolicy": "Delete",
@@ -147,6 +148,8 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
             await client.create(SNAPSHOT_CLASSES, cls)
             named = {"metadata": {"name": "with-reserve"}, "parameters": {"snapshotReserve": "5%"}}
             await client.create(SNAPSHOT_CLASSES, cls | named)
+            wrong = {"metadata": {"name": "wrong"}, "parameters": {"snapshotReserve": "lots"}}
+            await client.create(SNAPSHOT_CLASSES, cls | wrong)
             volumes, registry = Slow(), CollectorRegistry()
             objects: dict[str, PersistentVolume] = {}
             events = EventRecorder(client, "test", "node-1")
@@ -202,6 +205,16 @@ async def test_why_a_slow_one_failed_is_said_though_nobody_waited(setting: Setti
     status = (await setting.content("slow")).status
     assert status is not None
     assert status.error is None
+
+
+async def test_one_that_was_begun_is_cut_though_its_class_is_wrong_by_now(setting: Setting) -> None:
+    """Otherwise nobody could delete it."""
+    notes = {NODE_ANNOTATION: node_key("node-1"), BEING_CREATED: "yes"}
+    await setting.ask("begun", "wrong", **notes)
+    await until_async(lambda: setting.ready("begun"), bool)
+    await setting.ask("new", "wrong")
+    await until_async(setting.failures, lambda count: count >= 1)
+    assert not await setting.ready("new")
 
 
 async def test_an_agent_that_ends_waits_for_no_snapshot(setting: Setting) -> None:

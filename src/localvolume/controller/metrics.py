@@ -87,12 +87,15 @@ class ControllerMetrics(ProcessMetrics):
         """Count the volume under what is due now (None: it is gone). True if its node is lost."""
         fate = _action(action) if action is not None else ""
         before = self._actions.pop(name, None)
-        if before is not None:
-            self.lost.labels(*before).dec()
         if action is None or not fate:
+            if before is not None:
+                self.lost.labels(*before).dec()
             return False
         now = self._actions[name] = (action.volume.spec.storage_class_name, fate)
-        self.lost.labels(*now).inc()
+        if now != before:
+            self.lost.labels(*now).inc()
+            if before is not None:
+                self.lost.labels(*before).dec()
         return True
 
 

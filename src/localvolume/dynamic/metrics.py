@@ -5,10 +5,11 @@ After every look, the gauges describe the whole node.
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from localvolume.backends.capacity import capacity
 from localvolume.dynamic.model import Action, Hold, Pool, Reject
@@ -19,6 +20,9 @@ SOURCE: Final = ""
 """The library's label `source` says what a claim is filled from; ours are never filled."""
 
 _VOLUME = ("pool", "persistentvolume", "claim")
+
+_Found = dict[Gauge, dict[tuple[str, ...], float]]
+"""What one look found, by gauge and labels."""
 
 
 class DynamicMetrics(Metrics):
@@ -95,50 +99,58 @@ class DynamicMetrics(Metrics):
     ) -> None:
         """Tell of the pools, their orphans and what is held, after a look. `unable` are the names
         of pools that cannot do what they are asked."""
-        for attribute, row in self.declared().items():
-            if "pool" in row.labels:
-                getattr(self, attribute).clear()
+        found: _Found = {
+            getattr(self, attribute): {}
+            for attribute, row in self.declared().items()
+            if "pool" in row.labels
+        }
         for pool in pools:
-            self._tell(pool, unable=pool.config.name in unable)
-            self.orphans.labels(pool.config.name).set(0)
-        for orphan in orphans:
-            self.orphans.labels(orphan.pool).inc()
+            self._find(found, pool, unable=pool.config.name in unable)
+        orphaned = Tally(orphan.pool for orphan in orphans)
+        for pool in pools:
+            found[self.orphans][(pool.config.name,)] = orphaned[pool.config.name]
+        for metric, values in found.items():
+            self.set_all(metric, values)
         self.looks.inc()
         self.held.set(sum(isinstance(action, Hold | Reject) for action in actions))
 
-    def _tell(self, pool: Pool, *, unable: bool) -> None:
+    def _find(self, found: _Found, pool: Pool, *, unable: bool) -> None:
         name, report = pool.config.name, pool.report
-        self.pool_problem.labels(name).set(bool(report.problem) or unable)
+        of_pool = (name,)
+        found[self.pool_problem][of_pool] = bool(report.problem) or unable
         if report.problem:
             return
-        self.pool_size.labels(name).set(report.total_bytes)
-        self.pool_free.labels(name).set(report.available_bytes)
+        found[self.pool_size][of_pool] = report.total_bytes
+        found[self.pool_free][of_pool] = report.available_bytes
         if not unable:
             # An unable pool serves only some of those who ask: no number is true for all.
-            self.pool_capacity.labels(name).set(capacity(pool.config, report, pool.beside))
+            room = capacity(pool.config, report, pool.beside)
+            found[self.pool_capacity][of_pool] = room
         own = sum(record.size_bytes for record in report.records.values() if record.pod_uid)
         if own or pool.config.inline is not None:
-            self.pool_inline.labels(name).set(own)
+            found[self.pool_inline][of_pool] = own
         if pool.config.inline is not None:
-            self.pool_inline_limit.labels(name).set(pool.config.inline.total_bytes)
-        self.pool_warnings.labels(name).set(len(report.warnings))
+            found[self.pool_inline_limit][of_pool] = pool.config.inline.total_bytes
+        found[self.pool_warnings][of_pool] = len(report.warnings)
         for metric, percent in (
             (self.pool_data, report.data_percent),
             (self.pool_metadata, report.metadata_percent),
         ):
             if percent is not None:
-                metric.labels(name).set(percent)
+                found[metric][of_pool] = percent
+        states = Tally(record.state for record in report.records.values())
+        for state, count in states.items():
+            found[self.pool_volumes][name, state] = count
         for record in report.records.values():
-            self.pool_volumes.labels(name, record.state).inc()
             if record.state == "removed":
                 continue
             labels = (name, record.name, record.claim if self._claims else "")
-            self.size.labels(*labels).set(record.size_bytes)
+            found[self.size][labels] = record.size_bytes
             usage = report.usage.get(record.name)
             if usage is None:
                 continue
             if usage.problem:
-                self.escaped.labels(*labels).set(1)
+                found[self.escaped][labels] = 1
             for metric, value in (
                 (self.used, usage.used_bytes),
                 (self.available, usage.available_bytes),
@@ -146,4 +158,4 @@ class DynamicMetrics(Metrics):
                 (self.available_inodes, usage.available_inodes),
             ):
                 if value is not None:
-                    metric.labels(*labels).set(value)
+                    found[metric][labels] = value

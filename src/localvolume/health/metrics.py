@@ -33,12 +33,12 @@ class HealthMetrics(Metrics):
         self, unhealthy: Iterable[tuple[PersistentVolume, str]], unknown: int, seconds: float
     ) -> None:
         """Call after a look, with the unhealthy volumes and the reason for each."""
-        self.unhealthy.clear()
+        now: dict[tuple[str, ...], float] = {}
         for volume, reason in unhealthy:
             name, spec = volume.metadata.name, volume.spec
             claim = _claim_of(volume) if self._claims else ""
-            labels = (name, claim, spec.storage_class_name, reason)
-            self.unhealthy.labels(*labels).set(1)
+            now[name, claim, spec.storage_class_name, reason] = 1
+        self.set_all(self.unhealthy, now)
         self.unknown.set(unknown)
         self.look_seconds.set(seconds)
         self.looks.inc()

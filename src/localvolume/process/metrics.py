@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -53,6 +54,19 @@ class Metrics:
             more = {"buckets": BUCKETS} if row.kind is Histogram else {}
             made = row.kind(row.name, row.text, row.labels, registry=registry, **more)
             setattr(self, attribute, made)
+        self._shown: dict[Gauge, set[tuple[str, ...]]] = {}
+
+    def set_all(self, metric: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set these children, by their labels, and remove those of the last call that are gone.
+
+        Scrapes are answered in threads. A metric that is emptied and filled again would tell a
+        scrape in between that nothing is there.
+        """
+        for labels, value in values.items():
+            metric.labels(*labels).set(value)
+        for labels in self._shown.get(metric, set()) - set(values):
+            metric.remove(*labels)
+        self._shown[metric] = set(values)
 
     @classmethod
     def declared(cls) -> dict[str, Declared[Any]]:

@@ -6,9 +6,7 @@ After every look, a gauge shows the state of the whole node, never only what tha
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
-
-from prometheus_client import CollectorRegistry, Gauge
+from collections.abc import Iterable
 
 from localvolume.cleaning.receipt import Progress
 from localvolume.kube.objects import PersistentVolume
@@ -61,10 +59,6 @@ class StaticMetrics(Metrics):
         "1 where a class's StorageClass or directory is missing or unreadable", "class")
     # fmt: on
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry)
-        self._labels: dict[Gauge, set[tuple[str, ...]]] = {}
-
     def tell(self, volumes: Iterable[PersistentVolume], actions: Iterable[Action]) -> None:
         """Show the state of the node after one look."""
         capacity: Tally[tuple[str, ...]] = Tally({("Filesystem",): 0, ("Block",): 0})
@@ -76,13 +70,13 @@ class StaticMetrics(Metrics):
         held: Tally[tuple[str, ...]] = Tally(
             (_class_of(action), action.code) for action in actions if isinstance(action, Hold)
         )
-        self._set_all(self.capacity, capacity)
-        self._set_all(self.volumes, phases)
-        self._set_all(self.held, held)
+        self.set_all(self.capacity, capacity)
+        self.set_all(self.volumes, phases)
+        self.set_all(self.held, held)
 
     def classes(self, problems: dict[str, bool]) -> None:
         """Show which configured classes have a problem of their own."""
-        self._set_all(self.class_problem, {(name,): bad for name, bad in problems.items()})
+        self.set_all(self.class_problem, {(name,): bad for name, bad in problems.items()})
 
     def progress(self, name: str, progress: Progress) -> None:
         self.cleaning_done.labels(name).set(progress.done_bytes)
@@ -92,14 +86,6 @@ class StaticMetrics(Metrics):
     def cleaning_over(self, name: str) -> None:
         for metric in (self.cleaning_done, self.cleaning_total):
             metric.remove_by_labels({"persistentvolume": name})
-
-    def _set_all(self, metric: Gauge, values: Mapping[tuple[str, ...], int]) -> None:
-        """Set these children and remove the others: what is gone must not be shown."""
-        for labels in self._labels.get(metric, set()) - set(values):
-            metric.remove(*labels)
-        for labels, value in values.items():
-            metric.labels(*labels).set(value)
-        self._labels[metric] = set(values)
 
 
 def _class_of(action: Hold) -> str:

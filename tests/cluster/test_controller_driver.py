@@ -139,6 +139,27 @@ def test_what_it_may_not_do_is_said_once(ground: Ground, proxy: Proxy, verb: str
     ground.until(lambda: driver(ground), bool)
 
 
+@pytest.mark.parametrize("verb", ["get", "post"])
+def test_a_server_that_is_unwell_is_asked_again_when_it_says(
+    ground: Ground, proxy: Proxy, verb: str
+) -> None:
+    """With a status of which the client, unlike of 429 and 503, makes nothing by itself."""
+    wait = 6
+    order = Order(
+        *("answer", (verb,), "csidrivers", len(OURS), 500, "ServerTimeout"),
+        headers={"Retry-After": str(wait)},
+    )
+    proxy.orders.append(order)
+    ground.start(kubeconfig=proxy.kubeconfig)
+    ground.until(lambda: [driver(ground, name) for name in OURS], all)
+    asked = [one.at for one in proxy.seen if (one.verb, one.resource) == (verb, "csidrivers")]
+    # Each is asked for once before that.
+    assert asked[len(OURS)] - asked[0] >= wait
+    for name in OURS:
+        (said,) = [line for line in ground.log() if f"there may be no CSIDriver {name}: " in line]
+        assert "500 ServerTimeout" in said
+
+
 async def test_a_doubt_about_leading_is_waited_out(ground: Ground) -> None:
     """A renewal may be late and then come: that must not end what else the leader does."""
     asked = 0

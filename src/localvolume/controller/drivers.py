@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 60.0
+"""Bounds of the time between two attempts; a server may ask for more."""
 
 
 class DriverSpec(Trimmed, frozen=True, kw_only=True):
@@ -78,7 +79,7 @@ def keeping(client: Client, manifest: dict[str, Any], period: float) -> Loop:
             return backoff.next()  # either this ends now, or leadership is proved again
         except ApiError as error:
             refused = isinstance(error, TellTheAdministrator)
-            wait = min(period, LONGEST_WAIT) if refused else backoff.next()
+            wait = min(period, LONGEST_WAIT) if refused else backoff.next(error.after)
             text = f"there may be no CSIDriver {name}: {error}"
             raise CannotLook(text, wait) from error
         backoff.reset()

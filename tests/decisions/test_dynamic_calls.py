@@ -35,7 +35,7 @@ from localvolume.dynamic.model import (
     Retire,
     TakeAway,
 )
-from localvolume.dynamic.plan.called import room_of
+from localvolume.dynamic.plan.calls.volumes import room_of
 from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.dynamic.plan.world import World
 from localvolume.kube.objects import CSISource, PersistentVolume

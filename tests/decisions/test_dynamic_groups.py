@@ -26,7 +26,7 @@ from localvolume.dynamic.model import (
     TakeAway,
     Told,
 )
-from localvolume.dynamic.plan.groups import group_key
+from localvolume.dynamic.plan.calls.groups import group_key
 from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import a, action, planned, pool
 from tests.decisions.support_dynamic_calls import called, given_to, judged, refused

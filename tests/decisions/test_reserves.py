@@ -19,7 +19,7 @@ from localvolume.csi.wire.errors import InvalidArgument
 from localvolume.dynamic.calls import NoRoom, NotNow, Volume, Wrong
 from localvolume.dynamic.classes.reserves import RESERVE, Reserve, reserve
 from localvolume.dynamic.model import AnswerCall, Keep, MakeCalled, Pool, Purge
-from localvolume.dynamic.plan.called import snapshot_record
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.kube.snapshotobjects import (
     SnapshotError,
     VolumeSnapshotClass,

@@ -17,7 +17,7 @@ from localvolume.backends.lvm.record import fields_of
 from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.model import Record
 from localvolume.config.pools import LvmConfig, PoolConfig
-from localvolume.dynamic.plan.called import snapshot_record
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.process.commands import Finished
 from localvolume.host.process.commandsync import OUTPUT_LIMIT
 from localvolume.volumes.lvtags import encode

@@ -15,7 +15,8 @@ from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.backends.capacity import capacity
 from localvolume.backends.model import BackendFailed, Impossible, NoSpace, NotThisVolume, Record
 from localvolume.backends.pool.pool import PoolStore
-from localvolume.dynamic.plan.called import snapshot_record, with_content_of
+from localvolume.dynamic.plan.calls.content import with_content_of
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.btrfs import quota, subvolumes
 from localvolume.host.filesystem.inodeflags import lock_subvolume
 from tests.host.support_btrfs import as_nobody, fill, identity_of

@@ -15,7 +15,8 @@ import pytest
 
 from localvolume.backends.model import BackendFailed, Busy, Impossible, NoSpace, Record
 from localvolume.backends.pool.pool import PoolStore
-from localvolume.dynamic.plan.called import snapshot_record, with_content_of
+from localvolume.dynamic.plan.calls.content import with_content_of
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.filesystem import reflink
 from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.cloning import MOST_LEVELS, TooLarge, clone_tree

@@ -60,8 +60,8 @@ from localvolume.dynamic.model import (
     RemoveInlineCall,
     SnapshotCall,
 )
-from localvolume.dynamic.plan.called import room_of
-from localvolume.dynamic.plan.groups import group_key, unknown_part
+from localvolume.dynamic.plan.calls.groups import group_key, unknown_part
+from localvolume.dynamic.plan.calls.volumes import room_of
 from localvolume.dynamic.plan.world import World
 from localvolume.dynamic.pools import Pools
 from localvolume.kube.objects import Meta, PersistentVolume, StorageClass

@@ -10,7 +10,7 @@ from typing import Any
 
 from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.model import BackendFailed, PoolReport, Record
-from localvolume.dynamic.plan.called import snapshot_record
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.lvm.gate import gate_of
 from tests.host.support_devices import mounted

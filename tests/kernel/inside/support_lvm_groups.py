@@ -13,7 +13,7 @@ import pytest
 from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.lvm.together import why_not
 from localvolume.backends.model import Record
-from localvolume.dynamic.plan.called import snapshot_record
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.lvm.commands import Lvm
 from tests.suite.units import MIB
 from tests.suite.until import until

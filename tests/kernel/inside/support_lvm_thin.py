@@ -2,7 +2,7 @@
 
 from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.model import Record
-from localvolume.dynamic.plan.called import snapshot_record
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from tests.host.support_devices import command
 
 from .support_lvm_store import Pool

@@ -11,7 +11,7 @@ import pytest
 
 from localvolume.backends.model import NoSpace, Record
 from localvolume.backends.pool.pool import PoolStore
-from localvolume.dynamic.plan.called import with_content_of
+from localvolume.dynamic.plan.calls.content import with_content_of
 from localvolume.host.filesystem import projectquota
 from localvolume.host.syscalls import closed_after
 from tests.kernel.inside.support_quota import DISKS, EXACT, TENANT, charge, fill, formatted

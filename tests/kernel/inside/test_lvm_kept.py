@@ -10,7 +10,7 @@ import pytest
 
 from localvolume.backends.lvm.kept import Kept
 from localvolume.backends.model import PoolReport
-from localvolume.dynamic.plan.called import snapshot_record
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from tests.host.support_devices import command
 from tests.suite.units import MIB
 from tests.suite.until import until

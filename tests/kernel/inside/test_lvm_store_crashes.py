@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from localvolume.backends.model import BackendFailed, Record
-from localvolume.dynamic.plan.called import snapshot_record, with_content_of
+from localvolume.dynamic.plan.calls.content import with_content_of
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.process.commands import Finished
 from tests.host.support_images import run_here

@@ -14,7 +14,7 @@ import pytest
 
 from localvolume.backends.lvm.store import LvmStore
 from localvolume.backends.model import BackendFailed, Record
-from localvolume.dynamic.plan.called import snapshot_record
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.filesystem.freezing import NOTES
 from localvolume.host.lvm.commands import Lvm
 from tests.host.support_devices import mounted

@@ -13,7 +13,7 @@ from localvolume.backends.capacity import capacity
 from localvolume.backends.lvm import removal
 from localvolume.backends.model import BackendFailed, GoesOn, Impossible, NoSpace, NotThisVolume
 from localvolume.backends.pool.survey import survey
-from localvolume.dynamic.plan.called import snapshot_record
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.process.commands import Finished
 from tests.host.support_devices import command

@@ -19,7 +19,8 @@ from localvolume.backends.model import (
     Record,
     kept_for,
 )
-from localvolume.dynamic.plan.called import snapshot_record, with_content_of
+from localvolume.dynamic.plan.calls.content import with_content_of
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from tests.host.support_devices import command
 from tests.host.support_images import run_here
 from tests.suite.units import MIB

@@ -11,7 +11,8 @@ import pytest
 from localvolume.backends.capacity import capacity
 from localvolume.backends.lvm.record import fields_of
 from localvolume.backends.model import BackendFailed, Impossible, NoSpace, NotThisVolume, Record
-from localvolume.dynamic.plan.called import snapshot_record, with_content_of
+from localvolume.dynamic.plan.calls.content import with_content_of
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.lvm.commands import Lvm
 from localvolume.volumes.lvtags import encode
 from tests.host.support_devices import command

@@ -18,7 +18,8 @@ from localvolume.backends.model import (
     NotThisVolume,
     Record,
 )
-from localvolume.dynamic.plan.called import snapshot_record, with_content_of
+from localvolume.dynamic.plan.calls.content import with_content_of
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.lvm.commands import Lvm
 from localvolume.host.process.commands import Finished
 from localvolume.volumes.lvtags import decode

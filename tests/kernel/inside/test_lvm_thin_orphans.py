@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from localvolume.backends.model import GoesOn, Record
-from localvolume.dynamic.plan.called import snapshot_record
+from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from tests.host.support_devices import command
 from tests.suite.units import MIB
 

@@ -22,7 +22,7 @@ from localvolume.dynamic.model import (
     RemoveGroupCall,
     SnapshotCall,
 )
-from localvolume.dynamic.plan.groups import group_key
+from localvolume.dynamic.plan.calls.groups import group_key
 from localvolume.dynamic.pools import Pools
 from localvolume.host.process.workers import Workers
 from localvolume.kube.client import Client

@@ -25,7 +25,7 @@ from localvolume.dynamic.model import (
     TakeAway,
 )
 from localvolume.dynamic.plan.attributes import asked, changed
-from localvolume.dynamic.plan.called import with_content_of
+from localvolume.dynamic.plan.calls.content import with_content_of
 from localvolume.dynamic.plan.copies import follows, held, origin_of, unprotected
 from localvolume.dynamic.plan.growing import sized
 from localvolume.dynamic.plan.paths import Unsafe, directory_of, owner_of

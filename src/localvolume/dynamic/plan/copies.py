@@ -11,7 +11,8 @@ from localvolume.backends.modes import no_mode_change
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import Refused
 from localvolume.dynamic.model import Action, Hold, Keep, Unprotect
-from localvolume.dynamic.plan.called import find, is_source, uncopied
+from localvolume.dynamic.plan.calls.content import is_source, uncopied
+from localvolume.dynamic.plan.calls.finding import find
 from localvolume.dynamic.plan.placing import VolumeMode
 from localvolume.dynamic.plan.world import Found, World, mode_of
 from localvolume.kube.cache import key_of

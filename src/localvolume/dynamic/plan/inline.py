@@ -27,7 +27,7 @@ from localvolume.dynamic.model import (
     RemoveInlineCall,
     Wish,
 )
-from localvolume.dynamic.plan.called import answer, completed, find
+from localvolume.dynamic.plan.calls.finding import answer, completed, find
 from localvolume.dynamic.plan.paths import owner_of
 from localvolume.dynamic.plan.placing import Placing, choose, place
 from localvolume.dynamic.plan.world import Found, World, rounded

@@ -21,9 +21,9 @@ from localvolume.dynamic.model import (
     RemoveGroupCall,
     RemoveInlineCall,
 )
-from localvolume.dynamic.plan.called import judge_call
+from localvolume.dynamic.plan.calls.groups import judge_group_call
+from localvolume.dynamic.plan.calls.judging import judge_call
 from localvolume.dynamic.plan.claims import judge_claim
-from localvolume.dynamic.plan.groups import judge_group_call
 from localvolume.dynamic.plan.inline import judge_inline
 from localvolume.dynamic.plan.placing import is_counted, is_for, unfit
 from localvolume.dynamic.plan.records import judge_record, judge_spares

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from localvolume.backends.model import Record, has_content_of, kept_for
 from localvolume.dynamic.model import Action, Ask, Hold, Keep, Pool, Purge, TakeAway
-from localvolume.dynamic.plan.groups import is_whole
+from localvolume.dynamic.plan.calls.groups import is_whole
 from localvolume.dynamic.plan.inline import judge_idle
 from localvolume.dynamic.plan.world import Found, World, pool_of
 from localvolume.kube.cache import key_of

@@ -31,13 +31,9 @@ from localvolume.dynamic.model import (
     RemoveGroup,
     RemoveGroupCall,
 )
-from localvolume.dynamic.plan.called import (
-    check_holder,
-    check_untold,
-    find,
-    is_source,
-    snapshot_record,
-)
+from localvolume.dynamic.plan.calls.content import is_source
+from localvolume.dynamic.plan.calls.finding import check_untold, find
+from localvolume.dynamic.plan.calls.snapshots import check_holder, snapshot_record
 from localvolume.dynamic.plan.world import Found, World
 from localvolume.volumes.capacity import quantity
 

@@ -1,0 +1,1 @@
+"""What CSI calls are answered, and what is done for them first. Pure."""

@@ -47,7 +47,9 @@ class CsiGround(Ground):
     def start_agent(self) -> None:
         """Start it, or start it anew after it was killed."""
         argv = self._ours("agent", "--csi", "--config", str(self.directory / "config"))
-        argv = self.node.enter([*argv, "--listen-address", ":18080", f"--cgroup-dir={CGROUPS}"])
+        argv = self.node.enter(
+            [*argv, "--listen-address", "127.0.0.1:0", f"--cgroup-dir={CGROUPS}"]
+        )
         argv.append(f"--csi-max-volumes={MOST}")
         self.agent = self._program("agent", argv)
         self.programs.append(self.agent)

@@ -48,7 +48,7 @@ class Ground:
         (config / "pools").write_text(json.dumps(pools))
         place = {"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": [str(self.paths)]}
         (self.directory / "config.json").write_text(json.dumps({"nodePathMap": [place]}))
-        agent = [*ours, "agent", "--config", str(config), "--listen-address", ":18080"]
+        agent = [*ours, "agent", "--config", str(config), "--listen-address", "127.0.0.1:0"]
         agent += ["--local-path-config", str(self.directory / "config.json")]
         controller = [*ours, "controller", "--dynamic-provisioners", LOCAL_PATH]
         controller += ["--lease-name", f"{self.unique}-lease", "--listen-address", ""]

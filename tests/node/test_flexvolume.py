@@ -52,7 +52,7 @@ class Ground:
             "KUBECONFIG": str(self.node.plane.kubeconfig),
             "MY_NODE_NAME": self.node.name,
         }
-        argv += ["--listen-address", ":18081"]
+        argv += ["--listen-address", "127.0.0.1:0"]
         log = self._directory / "agent.log"
         self.agent = Program(self.node.enter(argv), environment, log)
 

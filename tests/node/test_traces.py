@@ -254,7 +254,7 @@ def test_images_of_a_pool_elsewhere_go_with_the_node(
             "MY_NAMESPACE": "default",
         }
         agent = [sys.executable, "-m", "localvolume", "agent", "--config", str(config)]
-        argv = node.enter([*agent, "--listen-address", ":18081"])
+        argv = node.enter([*agent, "--listen-address", "127.0.0.1:0"])
         program = Program(argv, environment, tmp_path / "agent.log")
         try:
             objects.make(CLASSES, {"metadata": {"name": unique}, "provisioner": NATIVE})

@@ -10,6 +10,7 @@ from tests.cluster.conftest import (
     lab,
     objects,
 )
+from tests.cluster.snapshots.conftest import controller
 from tests.host.conftest import (
     driver,
     root,
@@ -18,6 +19,7 @@ from tests.host.conftest import (
 
 __all__ = [
     "before_cleaning",
+    "controller",
     "csi",
     "driver",
     "dynamic",

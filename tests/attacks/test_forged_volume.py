@@ -17,7 +17,7 @@ from tests.cluster.support_dynamic import Claim, MadePool
 from tests.cluster.support_groups import GROUP_CONTENTS, GROUPS, GroupLab, group_lab_for
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import TEMPLATES, Rights, of_labs, sample_spec
-from tests.cluster.support_snapshots import BEING_CREATED, SNAPSHOTS, Content, snapshot_controller
+from tests.cluster.support_snapshots import BEING_CREATED, SNAPSHOTS, Content
 from tests.suite.api import CLAIMS, MERGE, VOLUMES
 from tests.suite.names import CSI, NODE_LABEL, POOL, PROVISIONED_BY
 
@@ -27,16 +27,8 @@ SECRET = "what the tenant has written"
 SIZE = "16Mi"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("forged")):
-        yield
-
-
 @pytest.fixture
-def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[GroupLab]:
+def lab(objects: Objects, unique: str, tmp_path: Path, controller: object) -> Iterator[GroupLab]:
     with group_lab_for(objects, unique, tmp_path) as lab:
         yield lab
 

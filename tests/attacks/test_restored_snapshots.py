@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume_lab.controlplane import ControlPlane, RequestFailed
+from localvolume_lab.controlplane import RequestFailed
 from tests.attacks.support_etcd import Backup
 from tests.cluster.support_groups import GROUP_CONTENTS, Group, GroupLab, group_lab_for
 from tests.cluster.support_objects import Objects
@@ -19,7 +19,6 @@ from tests.cluster.support_snapshots import (
     Content,
     Snapshot,
     read,
-    snapshot_controller,
     until_removed,
 )
 from tests.suite.names import NODE_LABEL
@@ -33,16 +32,8 @@ SIZE = "16Mi"
 RETAIN = {"spec": {"deletionPolicy": "Retain"}}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("restored")):
-        yield
-
-
 @pytest.fixture
-def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[GroupLab]:
+def lab(objects: Objects, unique: str, tmp_path: Path, controller: object) -> Iterator[GroupLab]:
     with group_lab_for(objects, unique, tmp_path) as lab:
         yield lab
 

@@ -14,26 +14,20 @@ import pytest
 
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.snapshots import MODE_CHANGE
-from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_copies import CLONING, LARGE, CopyCluster, copy_cluster_for
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_snapshots import Snapshot, handle_of, snapshot_controller
+from tests.cluster.support_snapshots import Snapshot, handle_of
 from tests.host.support_devices import bind, command, mounted
 from tests.suite.api import CLAIMS
 from tests.suite.units import MIB
 
-pytestmark = pytest.mark.needs("root", "loop", "btrfs", "controlplane", "snapshots")
+pytestmark = [
+    pytest.mark.needs("root", "loop", "btrfs", "controlplane", "snapshots"),
+    pytest.mark.usefixtures("controller"),
+]
 
 FAILED = "ProvisioningFailed"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("snapshots")):
-        yield
 
 
 @pytest.fixture

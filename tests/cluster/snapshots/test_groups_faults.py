@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_dynamic import MadePool
-from tests.cluster.support_groups import Group, GroupLab, group_lab_for
-from tests.cluster.support_objects import Objects
-from tests.cluster.support_snapshots import snapshot_controller
-from tests.faults.support_proxy import Order, Proxy, proxy_for
+from tests.cluster.support_groups import Group, GroupLab
+from tests.faults.support_proxy import Order, Proxy
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs", "controlplane", "snapshots")
 
 RESOURCE = "volumegroupsnapshotcontents"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("groups")):
-        yield
-
-
-@pytest.fixture
-def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[GroupLab]:
-    with group_lab_for(objects, unique, tmp_path) as lab:
-        yield lab
-
-
-@pytest.fixture
-def proxy(lab: GroupLab, tmp_path: Path) -> Iterator[Proxy]:
-    """Between the agents of the lab and the API server."""
-    with proxy_for(lab.plane, tmp_path) as proxy:
-        lab.kubeconfig = proxy.kubeconfig
-        yield proxy
-        lab.stop()
 
 
 def handles(lab: GroupLab, group: Group) -> set[str]:

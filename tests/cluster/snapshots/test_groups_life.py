@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_groups import GROUP_BEING_CREATED, GroupLab, group_lab_for
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_snapshots import snapshot_controller
 from tests.host.support_copies import Writer, last_of
 from tests.suite.names import CSI, NODE_LABEL
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs", "controlplane", "snapshots")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("groups")):
-        yield
-
-
-@pytest.fixture
-def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[GroupLab]:
-    with group_lab_for(objects, unique, tmp_path) as lab:
-        yield lab
 
 
 def test_a_group_is_cut_while_it_is_written_to_restored_and_removed(lab: GroupLab) -> None:

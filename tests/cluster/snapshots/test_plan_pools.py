@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from localvolume.cli.main import main
-from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_dynamic import DynamicLab, MadePool
-from tests.cluster.support_groups import GroupLab, group_lab_for
-from tests.cluster.support_objects import Objects
-from tests.cluster.support_snapshots import handle_of, snapshot_controller
+from tests.cluster.support_groups import GroupLab
+from tests.cluster.support_snapshots import handle_of
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
 Row = dict[str, Any]
 Planned = Callable[..., list[Row]]
-
-
-@pytest.fixture(scope="module")
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("snapshots")):
-        yield
-
-
-@pytest.fixture
-def lab(objects: Objects, unique: str, tmp_path: Path, controller: None) -> Iterator[GroupLab]:
-    with group_lab_for(objects, unique, tmp_path) as lab:
-        yield lab
 
 
 @pytest.fixture

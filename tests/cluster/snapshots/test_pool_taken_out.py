@@ -3,38 +3,21 @@ no content is told that one of them is gone, and all goes on once the pool is ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from grpclib.const import Status
 
-from localvolume_lab.controlplane import ControlPlane
 from tests.attacks.support_csi import stock_volume
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_csicalls import Caller
-from tests.cluster.support_groups import GroupLab, group_lab_for
-from tests.cluster.support_objects import Objects
-from tests.cluster.support_snapshots import handle_of, snapshot_controller
+from tests.cluster.support_dynamic import MadePool
+from tests.cluster.support_groups import GroupLab
+from tests.cluster.support_snapshots import Content, Snapshot, handle_of
 from tests.suite.api import VOLUMES
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
-
-
-@pytest.fixture(scope="module")
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("snapshots")):
-        yield
-
-
-@pytest.fixture
-def lab(objects: Objects, unique: str, tmp_path: Path, controller: None) -> Iterator[GroupLab]:
-    with group_lab_for(objects, unique, tmp_path) as lab:
-        yield lab
 
 
 def configured(lab: CsiLab, pools: dict[str, Any]) -> None:
@@ -48,6 +31,22 @@ def configured(lab: CsiLab, pools: dict[str, Any]) -> None:
     lab.configure()
     lab.until(reloads, lambda count: count > before)
     lab.settle()
+
+
+def pool_of_two(lab: GroupLab) -> MadePool:
+    """A pool for what is to be away, beside another; the agent runs."""
+    pool = lab.image_pool()
+    lab.csi_pool("other", backend="image", size=64 * MIB)
+    lab.serve_here()
+    return pool
+
+
+def cut(lab: GroupLab) -> tuple[Snapshot, Content]:
+    """A snapshot that is ready, and its content."""
+    snapshot = lab.ready(lab.snapshot(lab.claimed(size="16Mi")))
+    content = lab.content_of(snapshot)
+    assert content is not None
+    return snapshot, content
 
 
 def test_a_volume_is_gone_only_if_its_pool_says_so(csi: CsiLab) -> None:
@@ -81,12 +80,8 @@ def test_a_volume_is_gone_only_if_its_pool_says_so(csi: CsiLab) -> None:
 
 @pytest.mark.needs("xfs")
 def test_a_snapshot_is_gone_only_if_its_pool_says_so(lab: GroupLab) -> None:
-    pool = lab.image_pool()
-    lab.csi_pool("other", backend="image", size=64 * MIB)
-    lab.serve_here()
-    snapshot = lab.ready(lab.snapshot(lab.claimed(size="16Mi")))
-    content = lab.content_of(snapshot)
-    assert content is not None
+    pool = pool_of_two(lab)
+    snapshot, content = cut(lab)
     handle, name = handle_of(content), content["metadata"]["name"]
     both = dict(lab.settings["pools"])
     configured(lab, {"other": both["other"]})
@@ -106,12 +101,8 @@ def test_a_snapshot_is_gone_only_if_its_pool_says_so(lab: GroupLab) -> None:
 
 @pytest.mark.needs("xfs")
 def test_a_snapshot_whose_pool_never_comes_back_is_let_go_by_its_policy(lab: GroupLab) -> None:
-    pool = lab.image_pool()
-    lab.csi_pool("other", backend="image", size=64 * MIB)
-    lab.serve_here()
-    snapshot = lab.ready(lab.snapshot(lab.claimed(size="16Mi")))
-    content = lab.content_of(snapshot)
-    assert content is not None
+    pool = pool_of_two(lab)
+    snapshot, content = cut(lab)
     handle, name = handle_of(content), content["metadata"]["name"]
     configured(lab, {"other": lab.settings["pools"]["other"]})
     lab.delete_snapshot(snapshot)
@@ -123,9 +114,7 @@ def test_a_snapshot_whose_pool_never_comes_back_is_let_go_by_its_policy(lab: Gro
 
 @pytest.mark.needs("xfs")
 def test_a_group_is_gone_only_if_its_pool_says_so(lab: GroupLab) -> None:
-    pool = lab.image_pool()
-    lab.csi_pool("other", backend="image", size=64 * MIB)
-    lab.serve_here()
+    pool = pool_of_two(lab)
     lab.together()
     group = lab.group_ready(lab.group())
     content = lab.group_tidy(group)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,35 +15,22 @@ from tests.cluster.support_groups import (
     GROUP_BEING_CREATED,
     GROUP_CLASSES,
     GROUP_CONTENTS,
-    group_lab_for,
+    GroupLab,
 )
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing
 from tests.cluster.support_snapshots import (
     SnapshotLab,
     handle_of,
-    snapshot_controller,
-    snapshot_lab_for,
 )
 from tests.suite.api import CLASSES
 from tests.suite.names import CSI
 from tests.suite.until import until
 
-pytestmark = pytest.mark.needs("root", "loop", "ext4", "btrfs", "controlplane", "snapshots")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("snapshots")):
-        yield
-
-
-@pytest.fixture
-def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[SnapshotLab]:
-    with snapshot_lab_for(objects, unique, tmp_path) as lab:
-        yield lab
+pytestmark = [
+    pytest.mark.needs("root", "loop", "ext4", "btrfs", "controlplane", "snapshots"),
+    pytest.mark.usefixtures("controller"),
+]
 
 
 @pytest.fixture
@@ -112,26 +98,25 @@ def test_a_snapshot_is_seen_from_its_object_down_to_its_pool(
 
 
 @pytest.mark.needs("xfs")
-def test_a_group_is_seen(objects: Objects, unique: str, seeing: Seeing, tmp_path: Path) -> None:
-    with group_lab_for(objects, unique, tmp_path) as lab:
-        lab.image_pool()
-        lab.serve()
-        handles = sorted(lab.handle(one) for one in lab.together(2))
-        group = lab.group_ready(lab.group())
-        content = lab.group_tidy(group)
-        name = content["metadata"]["name"]
-        handle = content["status"]["volumeGroupSnapshotHandle"]
-        for about in (f"vgs/{group['metadata']['name']}", f"vgsc/{name}", name, handle):
-            found = seeing.why(about, "-n", "default")
-            assert (found["about"], found["code"]) == (f"groupsnapshotcontent/{name}", "ready")
-        status = seeing.ask("status", "--node", lab.node, "-o", "json").json
-        (shown,) = status["groupSnapshots"]
-        assert (shown["name"], shown["handle"], shown["state"]) == (name, handle, "ready")
-        assert sorted(shown["volumes"]) == handles
-        assert len(shown["snapshots"]) == 2
-        said = seeing.ask("why", "vgs/none-such")
-        assert said.status == 1
-        assert f"no VolumeGroupSnapshotContent of {CSI} is called none-such" in said.err
+def test_a_group_is_seen(lab: GroupLab, seeing: Seeing, tmp_path: Path) -> None:
+    lab.image_pool()
+    lab.serve()
+    handles = sorted(lab.handle(one) for one in lab.together(2))
+    group = lab.group_ready(lab.group())
+    content = lab.group_tidy(group)
+    name = content["metadata"]["name"]
+    handle = content["status"]["volumeGroupSnapshotHandle"]
+    for about in (f"vgs/{group['metadata']['name']}", f"vgsc/{name}", name, handle):
+        found = seeing.why(about, "-n", "default")
+        assert (found["about"], found["code"]) == (f"groupsnapshotcontent/{name}", "ready")
+    status = seeing.ask("status", "--node", lab.node, "-o", "json").json
+    (shown,) = status["groupSnapshots"]
+    assert (shown["name"], shown["handle"], shown["state"]) == (name, handle, "ready")
+    assert sorted(shown["volumes"]) == handles
+    assert len(shown["snapshots"]) == 2
+    said = seeing.ask("why", "vgs/none-such")
+    assert said.status == 1
+    assert f"no VolumeGroupSnapshotContent of {CSI} is called none-such" in said.err
 
 
 def test_the_bundle_has_groups_of_snapshots_of_ours_alone(

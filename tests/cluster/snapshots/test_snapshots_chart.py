@@ -10,7 +10,7 @@ import pytest
 from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render
 from tests.cluster.support_accounts import kubeconfig, token
-from tests.cluster.support_groups import GroupLab, group_lab_for
+from tests.cluster.support_groups import GroupLab
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.cluster.support_rights import COLLECTIONS, in_default
@@ -47,12 +47,6 @@ def controller(control_plane: ControlPlane, objects: Objects, tmp_path: Path) ->
             program.check()
         finally:
             program.stop()
-
-
-@pytest.fixture
-def lab(controller: Program, objects: Objects, unique: str, tmp_path: Path) -> Iterator[GroupLab]:
-    with group_lab_for(objects, unique, tmp_path) as lab:
-        yield lab
 
 
 def test_it_may_do_all_that_it_does(lab: GroupLab, controller: Program) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_snapshots import (
     BEING_CREATED,
     Content,
     SnapshotLab,
     handle_of,
-    snapshot_controller,
     snapshot_lab_for,
     until_removed,
 )
@@ -25,29 +22,6 @@ from tests.suite.names import NODE_LABEL
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "btrfs", "controlplane", "snapshots")
 
 RESOURCE = "volumesnapshotcontents"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("snapshots")):
-        yield
-
-
-@pytest.fixture
-def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[SnapshotLab]:
-    with snapshot_lab_for(objects, unique, tmp_path) as lab:
-        yield lab
-
-
-@pytest.fixture
-def proxy(lab: SnapshotLab, tmp_path: Path) -> Iterator[Proxy]:
-    """Between the agents of the lab and the API server."""
-    with proxy_for(lab.plane, tmp_path) as proxy:
-        lab.kubeconfig = proxy.kubeconfig
-        yield proxy
-        lab.stop()
 
 
 def cut_at(content: Content) -> int:

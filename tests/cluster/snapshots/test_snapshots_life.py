@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_dynamic import MadePool
-from tests.cluster.support_objects import Objects
 from tests.cluster.support_snapshots import (
     BEING_CREATED,
     SnapshotLab,
     handle_of,
-    snapshot_controller,
-    snapshot_lab_for,
     until_removed,
 )
 from tests.suite.names import NODE_LABEL
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "btrfs", "controlplane", "snapshots")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def controller(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    with snapshot_controller(control_plane, tmp_path_factory.mktemp("snapshots")):
-        yield
-
-
-@pytest.fixture
-def lab(objects: Objects, unique: str, tmp_path: Path) -> Iterator[SnapshotLab]:
-    with snapshot_lab_for(objects, unique, tmp_path) as lab:
-        yield lab
 
 
 def inside(pool: MadePool, name: str) -> Path:

@@ -10,12 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from localvolume_lab.controlplane import ControlPlane
-from localvolume_lab.controlplane.node import KubeletNode
 from tests.cluster.support_objects import Objects
-from tests.cluster.support_snapshots import snapshot_controller
-from tests.node.conftest import Images
-from tests.node.support_csi import CsiGround, csi_ground_on
+from tests.node.support_csi import CsiGround
 from tests.node.support_snapshots import SnapshotTenant
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -32,21 +28,6 @@ _COUNTING = """
   done
 ) > /dev/null 2>&1 &
 """
-
-
-@pytest.fixture(scope="module")
-def ground(
-    node_plane: ControlPlane,
-    kubelet_node: KubeletNode,
-    images: Images,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[CsiGround]:
-    directory = tmp_path_factory.mktemp("csi")
-    with (
-        snapshot_controller(node_plane, directory),
-        csi_ground_on(kubelet_node, directory, "csi-snapshots", fs_type="xfs") as made,
-    ):
-        yield made
 
 
 @pytest.fixture

@@ -104,6 +104,7 @@ OTHERS: Mapping[str, str] = {
     "BOUND_BY_CONTROLLER_ANNOTATION": "read: that a claim has held the volume",
     "ALPHA_AFFINITY_ANNOTATION": "node affinity, with `useAlphaAPI`",
     "HOSTNAME_LABEL": "the node's label that node affinity names",
+    "DRIVER_LABEL": "label of a CSIStorageCapacity: the provisioner, with `_` for `/`",
     "ELASTIC_FLEX_DRIVER": "elastic's provisioner and FlexVolume driver",
     "ELASTIC_NODE_LABEL": "read: the node of a volume of elastic's driver",
     "KUTTI_NODE_ANNOTATION": "read: the node of a volume that kutti made",

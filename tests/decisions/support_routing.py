@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from localvolume.controller.plan.capacity import DRIVER_LABEL, driver_label, offers_for
+from localvolume.controller.plan.capacity import offers_for
 from localvolume.controller.plan.claims import Action, Facts, Refusal, decide, refusal
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.kube.objects import (
@@ -122,7 +122,10 @@ def capacity(
         metadata=Meta(
             name=f"csisc-{of}-{class_name}",
             namespace="default",
-            labels={marks.NODE_LABEL: marks.node_key(of), DRIVER_LABEL: driver_label(driver)},
+            labels={
+                marks.NODE_LABEL: marks.node_key(of),
+                marks.DRIVER_LABEL: marks.driver_label(driver),
+            },
             annotations={marks.PROBLEM_ANNOTATION: problem} if problem else {},
         ),
         storage_class_name=class_name,

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localvolume.dynamic.plan.capacity import (
-    DRIVER_LABEL,
     MANAGER_LABEL,
     Action,
     CapacityFacts,
@@ -21,7 +20,6 @@ from localvolume.dynamic.plan.capacity import (
     Desired,
     Patch,
     desired_objects,
-    driver_label,
     manifest,
     object_name,
     ours,
@@ -36,7 +34,13 @@ from localvolume.kube.objects import (
 )
 from localvolume.volumes.capacity import GIB, KIB, MIB, bytes_of
 from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.marks import DYNAMIC_PROVISIONER, NODE_LABEL, PROBLEM_ANNOTATION
+from localvolume.volumes.marks import (
+    DRIVER_LABEL,
+    DYNAMIC_PROVISIONER,
+    NODE_LABEL,
+    PROBLEM_ANNOTATION,
+    driver_label,
+)
 
 NODE = NodeFacts("node-a", "uid-a", "host-a")
 OTHER = NodeFacts("node-b", "uid-b", "host-b")

@@ -11,18 +11,16 @@ from localvolume.controller.plan.capacity import (
     Offer,
     allows,
     choose,
-    driver_label,
     offers_for,
     why_none,
 )
 from localvolume.controller.plan.ledger import COUNTED_SECONDS, Held, Ledger
 from localvolume.controller.plan.nodes import Nodes
-from localvolume.dynamic.plan import capacity as published
 from localvolume.kube.objects import LabelSelector, Node, NodeSelectorRequirement
 from localvolume.volumes import marks
 from tests.decisions.support_controller import node
 from tests.decisions.support_routing import OURS, capacity, shut, storage_class
-from tests.suite.names import LOCAL_PATH, OPENEBS
+from tests.suite.names import LOCAL_PATH
 from tests.suite.units import GIB
 
 NOW = storage_class("now", "Immediate")
@@ -32,12 +30,6 @@ def why(there: Node, hostname: str | None = None) -> str:
     thing = capacity(there.metadata.name, "1Gi", hostname=hostname)
     (offer,) = offers_for(NOW, [thing], Nodes([there]))
     return offer.why_not
-
-
-def test_the_label_is_written_as_it_is_read() -> None:
-    for name in (OURS, LOCAL_PATH, OPENEBS, "x" * 60 + "/yyyyy"):
-        assert driver_label(name) == published.driver_label(name)
-    assert driver_label(LOCAL_PATH) == "rancher.io_local-path"
 
 
 def test_an_offer() -> None:

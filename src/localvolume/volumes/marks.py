@@ -84,6 +84,9 @@ BOUND_BY_CONTROLLER_ANNOTATION = "pv.kubernetes.io/bound-by-controller"
 ALPHA_AFFINITY_ANNOTATION = "volume.alpha.kubernetes.io/node-affinity"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
+DRIVER_LABEL = "csi.storage.k8s.io/drivername"
+"""On a CSIStorageCapacity: the provisioner whose room it tells, as `driver_label` writes it."""
+
 _PROVISIONER_PREFIX = "local-volume-provisioner-"
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -99,6 +102,11 @@ def node_key(node_name: str) -> str:
     digest = hashlib.sha256(node_name.encode()).hexdigest()[:16]
     head = re.sub(r"[^-A-Za-z0-9_.]", "-", node_name)[:40].strip("-_.")
     return f"{head}-{digest}" if head else digest
+
+
+def driver_label(provisioner: str) -> str:
+    """The provisioner as a label's value, which must not have a "/"; shortened as a node's name."""
+    return node_key(provisioner.replace("/", "_"))
 
 
 def provisioned_by(node_name: str, node_uid: str, *, name_only: bool) -> str:

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from localvolume.cli.seeing.kinds import DaemonSet, SeenContent, SeenEvent, SeenNode
-from localvolume.controller.plan.capacity import DRIVER_LABEL, driver_label
 from localvolume.controller.plan.nodes import Nodes
 from localvolume.controller.plan.ours import provisioner_of
 from localvolume.kube.objects import (
@@ -82,9 +81,11 @@ class Facts:
         for volume in (self.volumes or {}).values():
             if marks.NODE_LABEL in volume.metadata.labels and is_dynamic(volume):
                 found.add(provisioner_of(volume))
-        published = {thing.metadata.labels.get(DRIVER_LABEL) for thing in self.capacities or ()}
+        published = {
+            thing.metadata.labels.get(marks.DRIVER_LABEL) for thing in self.capacities or ()
+        }
         for class_ in (self.classes or {}).values():
-            if class_.provisioner and driver_label(class_.provisioner) in published:
+            if class_.provisioner and marks.driver_label(class_.provisioner) in published:
                 found.add(class_.provisioner)
         return frozenset(found - {""})
 

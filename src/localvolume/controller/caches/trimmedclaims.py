@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 from localvolume.controller.caches.trimmed import PlainMeta, few, put
-from localvolume.controller.plan.capacity import DRIVER_LABEL
 from localvolume.kube.kinds import Kind
 from localvolume.kube.objects import (
     NO_REQUESTS,
@@ -33,7 +32,7 @@ _CLAIM_ANNOTATIONS: Final = frozenset(
         marks.REFUSED_WHY_ANNOTATION,
     }
 )
-_CAPACITY_LABELS: Final = frozenset({marks.NODE_LABEL, DRIVER_LABEL})
+_CAPACITY_LABELS: Final = frozenset({marks.NODE_LABEL, marks.DRIVER_LABEL})
 _CAPACITY_ANNOTATIONS: Final = frozenset({marks.PROBLEM_ANNOTATION})
 
 

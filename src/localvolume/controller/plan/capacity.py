@@ -21,8 +21,6 @@ from localvolume.kube.objects import (
 from localvolume.volumes import affinity, marks
 from localvolume.volumes.capacity import bytes_of, quantity
 
-DRIVER_LABEL: Final = "csi.storage.k8s.io/drivername"
-
 REFUSED_SECONDS: Final = 300.0
 """How long a node that gave a claim back is not asked again."""
 
@@ -56,20 +54,15 @@ Lack = Literal["pool", "room", "node"]
 it, or a node whose pool may be used at all."""
 
 
-def driver_label(provisioner: str) -> str:
-    """The provisioner as agents write it into a label, whose value must not have a "/"."""
-    return marks.node_key(provisioner.replace("/", "_"))
-
-
 def offers_for(
     class_: StorageClass, capacities: Iterable[CSIStorageCapacity], nodes: Nodes
 ) -> Offers:
     """One offer for each Node that is there and publishes capacity for the class, by name."""
-    driver, found = driver_label(class_.provisioner), dict[str, Offer]()
+    driver, found = marks.driver_label(class_.provisioner), dict[str, Offer]()
     for thing in capacities:
         labels = thing.metadata.labels
         node = nodes.by_key(labels.get(marks.NODE_LABEL, ""))
-        if node is None or labels.get(DRIVER_LABEL) != driver:
+        if node is None or labels.get(marks.DRIVER_LABEL) != driver:
             continue
         if thing.storage_class_name != class_.metadata.name:
             continue

@@ -20,7 +20,6 @@ from localvolume.volumes import marks
 from localvolume.volumes.capacity import MIB, bytes_of, quantity
 from localvolume.volumes.manifest import NodeFacts
 
-DRIVER_LABEL: Final = "csi.storage.k8s.io/drivername"
 MANAGER_LABEL: Final = "csi.storage.k8s.io/managed-by"
 MANAGER: Final = "localvolume"
 
@@ -203,7 +202,7 @@ def manifest(create: Create, node: NodeFacts, namespace: str) -> dict[str, Any]:
             "annotations": notes(create.desired),
             "labels": {
                 marks.NODE_LABEL: marks.node_key(node.name),
-                DRIVER_LABEL: driver_label(create.desired.provisioner),
+                marks.DRIVER_LABEL: marks.driver_label(create.desired.provisioner),
                 MANAGER_LABEL: MANAGER,
             },
             "ownerReferences": [
@@ -221,11 +220,6 @@ def notes(desired: Desired) -> dict[str, str]:
     return {marks.PROBLEM_ANNOTATION: desired.problem} if desired.problem else {}
 
 
-def driver_label(provisioner: str) -> str:
-    """The provisioner as a label's value; shortened with a hash if it is not a valid one."""
-    return marks.node_key(provisioner.replace("/", "_"))
-
-
 def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> str:
     """What is wrong with an object and cannot be changed, or not safely; "" if nothing is."""
     topology = thing.node_topology
@@ -233,7 +227,7 @@ def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> s
         return f"it is not about the nodes with the hostname {node.hostname}"
     if all(owner.uid != node.uid for owner in thing.metadata.owner_references):
         return f"it does not belong to the Node with the UID {node.uid}"
-    if thing.metadata.labels.get(DRIVER_LABEL) != driver_label(desired.provisioner):
+    if thing.metadata.labels.get(marks.DRIVER_LABEL) != marks.driver_label(desired.provisioner):
         return f"it is not labelled with the provisioner {desired.provisioner}"
     return ""
 

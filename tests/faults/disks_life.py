@@ -80,7 +80,7 @@ def main() -> None:
     random.seed(0)
     places: list[tuple[Any, str, str]] = [
         (act, "lock_device", "lock"),
-        (claim, "put", "put"),
+        (claim, "write_at", "put"),
         (act, "open_mount", "open"),
         (act, "put_mount", "mount"),
         (os, "mkdir", "mkdir"),

@@ -494,7 +494,7 @@ def test_what_mkfs_wrote_over_a_claim_is_not_erased(tmp_path: Path) -> None:
     try:
         claim.write(fd, size, begun)
         taken, *others = claim.places(size)
-        claim.put(fd, b"a table of the filesystem", taken)
+        os.pwrite(fd, b"a table of the filesystem", taken)
         claim.erase(fd, size)
         assert os.pread(fd, 7, taken) == b"a table"
         assert all(os.pread(fd, claim.BLOCK, at) == bytes(claim.BLOCK) for at in others)

@@ -17,6 +17,7 @@ import msgspec
 
 from localvolume.disks.model import Claim
 from localvolume.host.block import blank
+from localvolume.host.syscalls import write_at
 
 COPIES: Final = 8
 BLOCK: Final = 4096
@@ -71,7 +72,7 @@ def write(fd: int, size: int, claim: Claim) -> None:
     """Write all copies, through to the device. Raises OSError."""
     block = encode(claim)
     for offset in places(size):
-        put(fd, block, offset)
+        write_at(fd, block, offset)
     os.fsync(fd)
 
 
@@ -79,24 +80,17 @@ def erase(fd: int, size: int) -> None:
     """Blank the copies that are left, but not what mkfs wrote over others. Raises OSError."""
     for offset in places(size):
         if decode(os.pread(fd, BLOCK, offset)):
-            put(fd, bytes(BLOCK), offset)
+            write_at(fd, bytes(BLOCK), offset)
     os.fsync(fd)
 
 
 def blank_edges(fd: int, size: int) -> None:
     """Erase what an unfinished mkfs left at both ends. Raises OSError."""
     for start in (0, size - blank.EDGE):
-        put(fd, bytes(blank.EDGE), start)
+        write_at(fd, bytes(blank.EDGE), start)
     os.fsync(fd)
 
 
 def first_data(fd: int, size: int) -> int | None:
     """Like `blank.first_data`, but reads the places of the copies too. Raises OSError."""
     return blank.first_data(fd, size, [(offset, BLOCK) for offset in places(size)])
-
-
-def put(fd: int, data: bytes, at: int) -> None:
-    """Write all of it, or raise OSError."""
-    while data:
-        written = os.pwrite(fd, data, at)
-        data, at = data[written:], at + written

@@ -1,4 +1,5 @@
-"""The few system calls Python does not offer: statfs, syncfs, openat2, mount ids, ioctl numbers.
+"""The few system calls Python does not offer: statfs, syncfs, openat2, mount ids, ioctl numbers;
+and writing all of something where pwrite(2) may write a part.
 
 Plain ``ioctl`` goes through ``fcntl``; ctypes is only for calls that have no other way in. All
 numbers and layouts are the kernel's user API (linux/fs.h, linux/openat2.h, linux/stat.h) and the
@@ -45,6 +46,14 @@ def ioc(direction: int, kind: int, number: int, size: int) -> int:
         direction = {0: 1, 1: 4, 2: 2, 3: 6}[direction]
         return direction << 29 | size << 16 | kind << 8 | number
     return direction << 30 | size << 16 | kind << 8 | number
+
+
+def write_at(fd: int, data: bytes | memoryview, start: int) -> None:
+    """Write all of it there: pwrite(2) may take a part. Raises OSError."""
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(fd, left, start)
+        left, start = left[written:], start + written
 
 
 @contextmanager

@@ -49,7 +49,7 @@ from localvolume.backends.model import (
 from localvolume.host.block.blockdev import exclusive_open
 from localvolume.host.lvm.commands import LogicalVolume, check_names
 from localvolume.host.lvm.report import INVALID
-from localvolume.host.syscalls import closed_after
+from localvolume.host.syscalls import closed_after, write_at
 from localvolume.volumes.lvtags import OWNER, POOL_OWNER, decode, encode
 
 _MIB: Final = 1 << 20
@@ -233,7 +233,7 @@ def copy_for(
             data = os.pread(reading, min(piece, end - start), start)
             if not data:
                 raise OSError(errno.ENXIO, "it became shorter while it was copied", source.path)
-            _write(fd, data, start)
+            write_at(fd, data, start)
             # A large volume must not push everybody else's data out of the page cache.
             os.posix_fadvise(reading, start, len(data), os.POSIX_FADV_DONTNEED)
             start += len(data)
@@ -244,13 +244,6 @@ def copy_for(
                 break
         _settle(fd, settled, start)
     return start
-
-
-def _write(fd: int, data: bytes, start: int) -> None:
-    left = memoryview(data)
-    while left:
-        written = os.pwrite(fd, left, start)
-        left, start = left[written:], start + written
 
 
 def _settle(fd: int, start: int, end: int) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from localvolume.backends.model import OURS, Impossible, Record
 from localvolume.backends.pool.layout import RECORDS, fault_of_directory, fault_of_volume_name
-from localvolume.host.syscalls import closed_after
+from localvolume.host.syscalls import closed_after, write_at
 from localvolume.host.tree.trees import (
     TEMPORARY,
     list_names,
@@ -273,8 +273,5 @@ def _take(ours: int, content: bytes, records: int, file: str) -> None:
 
 
 def _fill(fd: int, content: bytes) -> None:
-    whole = content.ljust(_SPARE_BYTES, b"\n")
-    done = 0
-    while done < len(whole):
-        done += os.pwrite(fd, whole[done:], done)
+    write_at(fd, content.ljust(_SPARE_BYTES, b"\n"), 0)
     os.fsync(fd)

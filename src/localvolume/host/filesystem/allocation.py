@@ -6,7 +6,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from localvolume.host.syscalls import failed
+from localvolume.host.syscalls import failed, write_at
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PIECE = 4 << 20
@@ -75,19 +75,13 @@ def copy_data(fd: int, source: int, told: Callable[[int], None]) -> None:
                 length = os.preadv(source, [piece[:length]], start)
                 if not length:
                     raise OSError(errno.EIO, "it became shorter while it was copied")
-                _write(fd, piece[:length], start)
+                write_at(fd, piece[:length], start)
                 start += length
                 unsettled += length
                 if unsettled >= _SETTLE:
                     _settle(fd, ())
                     unsettled = 0
                 told(length)
-
-
-def _write(fd: int, data: memoryview, start: int) -> None:
-    while data:
-        written = os.pwrite(fd, data, start)
-        data, start = data[written:], start + written
 
 
 def overwrite(fd: int, told: Callable[[int], None], *, free: bool = False) -> None:

@@ -97,6 +97,7 @@ def filled(root: Path) -> None:
     for name in ("immutable", "appended"):
         (root / name).mkdir()
         (root / name / "file").write_text(name)
+        os.link(root / name / "file", root / f"{name}-too")
     for path in (inside / "sparse", inside, root / "a", root / "listed", root / "pipe"):
         os.utime(path, ns=(OLD, OLD + 1))
     os.utime(root / "dangling", ns=(OLD, OLD), follow_symlinks=False)
@@ -161,7 +162,7 @@ def test_a_clone_has_all_that_its_origin_has(store: PoolStore, where: Path) -> N
     assert one.samefile(where / "pvc-1/file")
     assert other.samefile(where / "pvc-2/file")
     assert not one.samefile(other)
-    for path in ("immutable", "immutable/file", "appended/file"):
+    for path in ("immutable", "immutable/file", "appended/file", "immutable-too", "appended-too"):
         flags = {flags_of(where / name / path) for name in ("pvc-1", "pvc-2")}
         assert len(flags) == 1
         assert flags != {"-" * len(min(flags))}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from localvolume.host.filesystem import reflink
-from localvolume.host.filesystem.inodeflags import read_flags, write_flags
+from localvolume.host.filesystem.inodeflags import read_flags, unlock_beneath, write_flags
 from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import open_beneath
 
@@ -84,7 +84,7 @@ class _Cloning:
                 return True
             if found.st_nlink > 1:
                 if (first := self._first.get(found.st_ino)) is not None:
-                    self._link(first, target, name)
+                    self._link(first, source, target, name)
                     return False
                 self._first[found.st_ino] = path
             if stat.S_ISREG(found.st_mode):
@@ -93,10 +93,18 @@ class _Cloning:
                 _clone_special(place, target, name, found)
         return False
 
-    def _link(self, first: str, target: int, name: str) -> None:
+    def _link(self, first: str, source: int, target: int, name: str) -> None:
         above, _, its_name = first.rpartition("/")
         with _opened(self._target, above) as directory:
+            # Until it has all its names: what is immutable or append-only gets no more.
+            locked = unlock_beneath(directory, its_name)
             os.link(its_name, name, src_dir_fd=directory, dst_dir_fd=target, follow_symlinks=False)
+        if locked:
+            with (
+                closed_after(open_beneath(source, name, _READ)) as file,
+                closed_after(open_beneath(target, name, _READ)) as made,
+            ):
+                _clone_flags(file, made)
 
 
 @contextmanager
@@ -144,8 +152,12 @@ def _set_up(source: int, made: int, found: os.stat_result, *, flags: bool) -> No
     os.fchmod(made, stat.S_IMODE(found.st_mode))
     _clone_attributes(source, made)
     os.utime(made, ns=(found.st_atime_ns, found.st_mtime_ns))
-    wanted = (read_flags(source) or 0) & _FLAGS if flags else 0
-    if wanted:
+    if flags:
+        _clone_flags(source, made)
+
+
+def _clone_flags(source: int, made: int) -> None:
+    if wanted := (read_flags(source) or 0) & _FLAGS:
         write_flags(made, (read_flags(made) or 0) | wanted)
 
 

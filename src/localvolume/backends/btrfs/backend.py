@@ -57,7 +57,7 @@ from localvolume.host.btrfs.subvolumes import (
     read_subvolumes,
     subvolume_id,
 )
-from localvolume.host.filesystem.inodeflags import lock_subvolume, unlock, unlock_subvolume
+from localvolume.host.filesystem.inodeflags import lock_subvolume, unlock_subvolume
 from localvolume.host.syscalls import closed_after, fstatfs
 from localvolume.host.tree.trees import opened
 
@@ -319,9 +319,8 @@ class BtrfsBackend(directories.InPlace):
         with _readable(pool) as fd:
             try:
                 with directories.the_volume(fd, record.directory, record, self.identity) as volume:
-                    # Its tenant may have made it read-only or immutable: then it cannot be moved.
+                    # Its tenant may have made it read-only: then it cannot be moved.
                     unlock_subvolume(volume)
-                    unlock(volume)
             except FileNotFoundError:
                 pass
             directories.to_trash(fd, path, record, self.identity)

@@ -20,7 +20,7 @@ from localvolume.host.btrfs.subvolumes import (
     subvolume_id,
     sync_and_clean,
 )
-from localvolume.host.filesystem.inodeflags import unlock_subvolume
+from localvolume.host.filesystem.inodeflags import unlock, unlock_subvolume
 from localvolume.host.mount.inuse import users_of
 from localvolume.host.tree.beneath import LeadsOutside
 from localvolume.host.tree.deletion import (
@@ -72,11 +72,17 @@ def remove_subvolume(
             if one != identity and error.errno in _READ_ONLY:
                 # Its parent is read-only or immutable: emptying the whole volume unlocks all that.
                 _empty(volume, stop or threading.Event(), progress)
-            elif error.errno not in _CHANGED:
+            elif error.errno not in _CHANGED and not _unlocked(volume):
                 raise BackendFailed(
                     f"subvolume {one} cannot be deleted: {error.strerror}"
                 ) from error
     raise BackendFailed("somebody keeps making subvolumes inside it")
+
+
+def _unlocked(volume: int) -> bool:
+    """Whether it was immutable or append-only, as its tenant or that of its origin has made it."""
+    unlock_subvolume(volume)
+    return unlock(volume)
 
 
 def take_away(directory: int, name: str) -> int | None:

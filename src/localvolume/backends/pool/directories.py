@@ -25,6 +25,7 @@ from localvolume.backends.model import (
     has_content_of,
 )
 from localvolume.backends.pool.layout import MAKING, TRASH, check_directory, parents_of
+from localvolume.host.filesystem.inodeflags import unlock
 from localvolume.host.mount.inuse import users_of
 from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import LeadsOutside, open_beneath
@@ -145,6 +146,12 @@ def to_trash(pool: int, path: str, record: Record, identify: Identify) -> None:
     """
     check_directory(record.directory)
     _refuse_users(pool, path, record, identify)
+    # Its tenant may have made it immutable or append-only: then the kernel would not move it.
+    with (
+        suppress(FileNotFoundError),
+        the_volume(pool, record.directory, record, identify) as volume,
+    ):
+        unlock(volume)
     _move(pool, record.directory, in_trash(record), record, identify)
 
 

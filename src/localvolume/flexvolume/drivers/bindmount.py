@@ -34,6 +34,7 @@ from localvolume.flexvolume.driver import (
 )
 from localvolume.flexvolume.drivers.devicemount import give
 from localvolume.flexvolume.protocol import Refused, check_name
+from localvolume.host.filesystem.inodeflags import unlock_beneath
 from localvolume.host.mount import binding
 from localvolume.host.mount.inuse import users_of
 from localvolume.host.mount.mounts import read_mount_table
@@ -215,6 +216,8 @@ class BindDriver:
             make_directory(ours, TRASH, 0o700)
             with opened(ours, TRASH) as trash:
                 with suppress(FileNotFoundError, FileExistsError):
+                    # As its tenant may have made it, the kernel would not move it.
+                    unlock_beneath(root, name)
                     rename_new(root, name, trash, noted.id)
                 sync_directory(root)
             with suppress(FileNotFoundError):

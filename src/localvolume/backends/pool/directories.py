@@ -31,7 +31,7 @@ from localvolume.host.syscalls import closed_after
 from localvolume.host.tree.beneath import LeadsOutside, open_beneath
 from localvolume.host.tree.removal import DIRECTORY_FLAGS
 from localvolume.host.tree.trees import (
-    list_names,
+    holds_anything,
     make_directory,
     opened,
     pinned,
@@ -94,7 +94,7 @@ def is_empty(pool: int, record: Record, identify: Identify) -> bool:
     """Whether the volume certainly lies in its place, and is empty."""
     try:
         with the_volume(pool, record.directory, record, identify) as fd:
-            return not list_names(fd)
+            return not holds_anything(fd)
     except (OSError, NotThisVolume):
         return False
 
@@ -206,7 +206,7 @@ def _refuse_content(pool: int, path: str, record: Record, identify: Identify) ->
     if has_content_of(record):
         return
     with the_volume(pool, path, record, identify) as fd:
-        if list_names(fd):
+        if holds_anything(fd):
             raise BackendFailed(f"{record.directory} is not empty: somebody has written to it")
 
 

@@ -20,6 +20,7 @@ from localvolume.host.mount.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.syscalls import fstatfs
 from localvolume.host.tree.trees import (
     TEMPORARY,
+    holds_anything,
     list_names,
     make_directory,
     opened,
@@ -314,7 +315,7 @@ def _check_unused(ours: int) -> None:
     """Check that no pool has lost its marker there. Raises PoolUnusable, OSError."""
     for part in (RECORDS, TRASH, IMAGES):
         with suppress(FileNotFoundError), pinned(ours, part) as there:
-            if list_names(there):
+            if holds_anything(there):
                 raise PoolUnusable(
                     f"{OURS}/{MARKER} is missing, and {OURS}/{part} is not empty: bring it back"
                 )

@@ -19,6 +19,7 @@ from localvolume.csi.wire.errors import FailedPrecondition, InvalidArgument, Una
 from localvolume.host.mount.binding import unmount
 from localvolume.host.mount.mounts import MountTable, read_mount_table
 from localvolume.host.syscalls import closed_after
+from localvolume.host.tree.trees import holds_anything
 
 _PARENT: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _HERE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -157,9 +158,6 @@ def _status(place: Place) -> os.stat_result:
 
 
 def _holds_anything(place: Place) -> bool:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    with (
-        closed_after(os.open(place.name, flags, dir_fd=place.parent)) as fd,
-        os.scandir(fd) as entries,
-    ):
-        return next(entries, None) is not None
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closed_after(os.open(place.name, flags, dir_fd=place.parent)) as fd:
+        return holds_anything(fd)

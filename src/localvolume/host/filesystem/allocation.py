@@ -93,18 +93,20 @@ def overwrite(fd: int, told: Callable[[int], None], *, free: bool = False) -> No
     zeros = bytes(_PIECE)
     unsettled: list[tuple[int, int]] = []
     count = 0
-    # Collect all ranges first: writing turns holes into data.
-    for start, end in list(data_ranges(fd)):
+    # One after the other: whoever wrote the file chose how many there are. No write reaches into
+    # what is still to be looked at.
+    for start, end in data_ranges(fd):
         while start < end:
             written = os.pwrite(fd, zeros[: end - start], start)
-            unsettled.append((start, written))
+            if free:
+                unsettled.append((start, written))
             start += written
             count += written
             if count >= _SETTLE:
-                _settle(fd, unsettled if free else ())
+                _settle(fd, unsettled)
                 unsettled, count = [], 0
             told(written)
-    _settle(fd, unsettled if free else ())
+    _settle(fd, unsettled)
 
 
 def _settle(fd: int, freed: Iterable[tuple[int, int]]) -> None:

@@ -177,6 +177,12 @@ def list_names(parent: int) -> list[str]:
         return os.listdir(fd)
 
 
+def holds_anything(parent: int) -> bool:
+    """Whether there is any name in an open directory, of however many; raises OSError."""
+    with closed_after(os.open(".", _DIRECTORY, dir_fd=parent)) as fd, os.scandir(fd) as entries:
+        return next(entries, None) is not None
+
+
 def sync_directory(parent: int) -> None:
     """Write a directory's names to disk; `parent` may be open with O_PATH. Raises OSError."""
     with closed_after(os.open(".", _DIRECTORY, dir_fd=parent)) as fd:

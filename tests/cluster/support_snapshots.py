@@ -53,7 +53,10 @@ def kinds_of_snapshots(plane: ControlPlane) -> Iterator[None]:
 
 
 def forget_kinds(plane: ControlPlane) -> None:
-    """Have the cluster know no kind of snapshots."""
+    """Have the cluster know no kind of snapshots.
+
+    The API server hears of it by a watch, and lists their objects until then.
+    """
     definitions = _definitions()
     for path in definitions:
         if read(plane, path) is not None:
@@ -71,9 +74,17 @@ def _definitions() -> dict[str, Any]:
 
 def _is_gone(plane: ControlPlane, path: str, definition: Any) -> bool:
     if read(plane, path) is None:
-        return True
+        return not _is_listed(plane, definition)
     _remove_objects(plane, definition)
     return False
+
+
+def _is_listed(plane: ControlPlane, definition: Any) -> bool:
+    """Whether the API server knows the kind still; also while it cannot tell."""
+    try:
+        return read(plane, "/".join(_where(definition))) is not None
+    except RequestFailed:
+        return True
 
 
 def _remove_objects(plane: ControlPlane, definition: Any) -> int:

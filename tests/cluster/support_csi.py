@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from grpclib.client import Channel, UnaryUnaryMethod
-
-from localvolume.csi.wire import messages
 from localvolume.host.block.blockdev import InUse
 from localvolume.host.loop.attach import Loop, StillInUse, attached, detach
 from localvolume.host.mount.mounts import read_mount_table
+from tests.cluster.support_csicalls import UNANSWERED
 from tests.cluster.support_dynamic import DynamicLab, MadePool
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
+from tests.host.support_csi_wire import call
 from tests.host.support_mounts import MNT_DETACH, umount
 from tests.suite import csitools
 from tests.suite.names import CSI
@@ -61,7 +60,7 @@ class CsiLab(DynamicLab):
         return made
 
     def serve(self, *arguments: str) -> Program:
-        """Start the agent, and wait until both of its sockets are there."""
+        """Start the agent, and wait until it answers calls, and the kubelet could register it."""
         program = self.start_process(
             "--csi", *arguments, variables={"KUBELET_DIR": str(self.kubelet)}
         )
@@ -74,11 +73,18 @@ class CsiLab(DynamicLab):
         self._until_served()
 
     def _until_served(self) -> None:
-        self.until(lambda: self.socket.exists() and self.registration.exists(), bool)
+        self.until(self.serves, bool)
+        self.until(self.registration.exists, bool)
+
+    def serves(self) -> bool:
+        """Whether an agent answers and can serve: the sockets of one that was killed stay."""
+        with contextlib.suppress(*UNANSWERED):
+            return bool(self.call("Probe").ready.value)
+        return False
 
     def call(self, rpc: str, **fields: Any) -> Any:
-        """The answer of the agent to a call of CSI. Raises GRPCError, and OSError without it."""
-        return asyncio.run(_call(str(self.socket), rpc, fields))
+        """The answer of the agent to a call of CSI. Raises GRPCError, and UNANSWERED without it."""
+        return asyncio.run(call(self.socket, rpc, **fields))
 
     def __exit__(self, *words: object) -> None:
         try:
@@ -105,15 +111,6 @@ def mounted_below(place: Path) -> list[str]:
     top = os.path.realpath(place)
     points = [mount.mount_point for mount in read_mount_table()]
     return [point for point in points if point == top or point.startswith(f"{top}/")]
-
-
-async def _call(path: str, rpc: str, fields: Mapping[str, Any]) -> Any:
-    signature = next(rpcs[rpc] for rpcs in messages.SERVICES.values() if rpc in rpcs)
-    request = getattr(messages, signature.request)
-    response = getattr(messages, signature.response)
-    async with Channel(path=path) as channel:
-        method = UnaryUnaryMethod[Any, Any](channel, signature.path, request, response)
-        return await method(request(**fields))
 
 
 def _release(pool: MadePool) -> None:

@@ -64,13 +64,6 @@ def of_volume(handle: str) -> dict[str, Any]:
     return {"volume_content_source": {"volume": {"volume_id": handle}}}
 
 
-def is_ready(lab: CsiLab) -> bool:
-    """Whether the socket is served: that of a killed agent stays."""
-    with suppress(OSError):
-        return bool(lab.call("Probe").ready.value)
-    return False
-
-
 @contextmanager
 def mounted(lab: CsiLab, handle: str) -> Iterator[Path]:
     """The volume as a pod has it."""
@@ -159,7 +152,6 @@ def test_what_is_repeated_after_the_agent_was_killed_is_made_once(csi: CsiLab, k
         caller.join()
     csi.agent = None
     csi.serve()
-    csi.until(lambda: is_ready(csi), bool)
 
     made = [act(number) for act, number in asked]
 

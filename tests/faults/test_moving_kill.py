@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.support_csi import CsiLab
-from tests.cluster.support_csicalls import UNANSWERED
 from tests.cluster.support_moving import MOVED_FROM, Moving, register
 from tests.faults.support_lives import Point, Zygote
 from tests.suite.names import CSI
@@ -38,13 +36,6 @@ def zygote(csi: CsiLab, tmp_path: Path) -> Iterator[Zygote]:
         yield made
 
 
-def serves(csi: CsiLab) -> bool:
-    """Whether the socket is served: that of a killed agent stays."""
-    with suppress(*UNANSWERED):
-        return bool(csi.call("Probe").ready.value)
-    return False
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("kind", ["record-offered", "patch"])
 def test_the_next_agent_goes_on(csi: CsiLab, zygote: Zygote, kind: str, when: str) -> None:
@@ -68,7 +59,7 @@ def test_the_next_agent_goes_on(csi: CsiLab, zygote: Zygote, kind: str, when: st
     assert (MOVED_FROM in found["metadata"]["annotations"]) == ((kind, when) != ("patch", "after"))
     zygote.start(hurried=True)
     moving.moved()
-    until(lambda: serves(csi), said=lambda: zygote.log.read_text()[-3000:])
+    until(csi.serves, said=lambda: zygote.log.read_text()[-3000:])
     place = moving.caller.use(moving.name)
     (place / "rows").write_text("precious")
     moving.caller.leave(moving.name)

@@ -189,7 +189,11 @@ async def test_slow_ones_hold_up_no_other(setting: Setting) -> None:
     setting.volumes.may.set()
     for source in slow:
         await until_async(lambda source=source: setting.ready(source), bool)  # type: ignore[misc]
-        assert BEING_CREATED not in (await setting.content(source)).metadata.annotations
+        # Written after the status.
+        await until_async(
+            lambda source=source: setting.content(source),  # type: ignore[misc]
+            lambda content: BEING_CREATED not in content.metadata.annotations,
+        )
     # Each was asked for once, however many attempts there were.
     assert sorted(setting.volumes.begun) == slow
 

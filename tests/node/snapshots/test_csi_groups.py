@@ -28,6 +28,7 @@ _COUNTING = """
       echo $count >> /$place/log && sync -f /$place/log || exit
     done
   done
+  touch /first/stopped
 ) > /dev/null 2>&1 &
 """
 
@@ -59,13 +60,10 @@ def test_a_pod_has_both_its_volumes_back_as_of_one_moment(
     last = len(_numbers(pair, pod, "first"))
     until(lambda: _numbers(pair, pod, "second"), lambda found: len(found) > last)
     pair.within(pod, "touch /first/stop")
+    # What it is at is written to the end: to files that are gone, it would make them anew.
+    until(lambda: pair.within(pod, "ls /first").split(), lambda names: "stopped" in names)
     # The accident.
-    until(
-        lambda: pair.within(
-            pod, "rm -f /first/log /second/log; ls /first /second | grep log || true"
-        ),
-        lambda left: not left,
-    )
+    pair.within(pod, "rm /first/log /second/log")
     restored = pair.restored(snapshots)
     pairs.append(restored)
     second = restored.begin()

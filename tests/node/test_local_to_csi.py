@@ -104,7 +104,8 @@ def test_it_is_moved_by_the_commands_of_the_page(tenant: CsiTenant, tmp_path: Pa
     walk.next("--replicas=1")
     walk.ends()
     ready(tenant)
-    assert rows(tenant) == 2
+    # The pod may run before its script has begun to write.
+    until(lambda: rows(tenant), lambda count: count == 2)
     assert tenant.ground.driver_mounts()
     after = tenant.objects.get(f"{VOLUMES}/{name}")
     assert after["spec"]["csi"]["volumeHandle"] == name

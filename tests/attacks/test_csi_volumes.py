@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from grpclib.const import Status
+from grpclib.exceptions import GRPCError
 
 from tests.attacks.support_csi import bound, named, stock_volume
 from tests.attacks.support_etcd import Backup
-from tests.cluster.support_csi import LINKS, CsiLab
+from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_csicalls import Caller
 from tests.cluster.support_dynamic import Claim, MadePool, Volume
+from tests.cluster.support_loops import detach_all, links_of
 from tests.host.support_mounts import MS_BIND, mount, umount
 from tests.suite.names import CSI
 from tests.suite.units import MIB
@@ -59,6 +61,12 @@ def write(place: Path) -> None:
 
 def reads(place: Path) -> str:
     return (place / "file").read_text()
+
+
+def link_of(pool: MadePool, handle: str) -> Path:
+    links = links_of(pool.directory)
+    assert links is not None
+    return links / handle
 
 
 def all_gone(lab: CsiLab, pool: MadePool) -> None:
@@ -204,8 +212,20 @@ def test_a_device_that_a_container_has_mounted_that_nobody_sees_is_not_removed(
         held.wait(60)
     assert reads(caller.use(handle)) == WRITTEN
     caller.leave(handle)
-    caller.delete(handle)
+    # What was mounted there goes only some time after the container.
+    csi.until(lambda: is_removed(caller, handle), bool)
     all_gone(csi, images)
+
+
+def is_removed(caller: Caller, handle: str) -> bool:
+    """Whether it is by now, and no more in use."""
+    try:
+        caller.delete(handle)
+    except GRPCError as error:
+        if error.status is not REFUSED:
+            raise
+        return False
+    return True
 
 
 def test_without_its_link_a_volume_in_use_gets_no_second_device(
@@ -216,8 +236,7 @@ def test_without_its_link_a_volume_in_use_gets_no_second_device(
     handle = caller.create("of-a-call")
     write(caller.use(handle))
     csi.stop()
-    (link,) = LINKS.glob(f"*/{handle}")
-    link.unlink()
+    link_of(images, handle).unlink()
     csi.serve_here()
     other = caller.use(handle, "pod-2")
     assert reads(other) == WRITTEN
@@ -239,8 +258,7 @@ def test_what_is_not_the_image_that_was_made_is_not_mounted(
         write(caller.use(one))
         caller.leave(one)
     csi.stop()
-    for loop in _loops_of(images):
-        subprocess.run(["losetup", "--detach", loop], check=True)
+    detach_all(images.directory)
     where = images.directory / ".localvolume" / "images"
     (where / "first.img").rename(where / "kept")
     (where / "second.img").rename(where / "first.img")
@@ -263,7 +281,7 @@ def test_a_filesystem_that_was_damaged_is_neither_mounted_nor_made_anew(
     handle = caller.create("of-a-call")
     write(caller.use(handle))
     caller.leave(handle)
-    (link,) = LINKS.glob(f"*/{handle}")
+    link = link_of(images, handle)
     with open(link, "r+b", buffering=0) as device:
         before = device.read(4096)
         device.seek(0)
@@ -443,14 +461,8 @@ def test_what_is_undone_is_there_for_the_next_claim_of_that_name(
     csi.until(lambda: csi.phase(handle), lambda phase: phase == "Released")
     assert caller.refused("DeleteVolume", volume_id=handle)[0] is REFUSED
     words = ["undo", handle, "--kubeconfig", str(csi.plane.kubeconfig)]
-    done = subprocess.run([sys.executable, "-m", "localvolume", *words], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-m", "localvolume", *words], timeout=300, check=False)
     assert done.returncode == 0
     csi.claim(claim["spec"]["storageClassName"], name=_name(claim), size="32Mi", node=None)
     csi.until(lambda: csi.phase(handle), lambda phase: phase == "Bound")
     assert reads(caller.use(handle)) == WRITTEN
-
-
-def _loops_of(pool: MadePool) -> list[str]:
-    files = Path("/sys/block").glob("loop*/loop/backing_file")
-    below = f"{pool.directory}/"
-    return [f"/dev/{file.parts[3]}" for file in files if file.read_text().startswith(below)]

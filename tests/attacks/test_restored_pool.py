@@ -14,8 +14,8 @@ from localvolume.cli.main import main
 from tests.attacks.support_copies import moved_to_another_disk, records_in
 from tests.attacks.support_links import behind
 from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool
+from tests.cluster.support_loops import detach_all
 from tests.cluster.test_dynamic_images import _cleared as cleared
-from tests.cluster.test_dynamic_images import _detach as detach_all
 from tests.host.support_devices import command
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -128,7 +128,7 @@ def test_images_that_were_copied_are_attached_again(dynamic: DynamicLab, vault: 
     path.write_bytes(b"a tenant's")
     dynamic.stop()
     command("sync", "-f", vault.directory)
-    detach_all(vault)
+    detach_all(vault.directory)
     moved_to_another_disk(dynamic, vault)
     dynamic.start()
     told(dynamic, vault)

@@ -16,20 +16,16 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from localvolume.host.block.blockdev import InUse
-from localvolume.host.loop.attach import Loop, StillInUse, attached, detach
 from localvolume.host.mount.mounts import read_mount_table
 from tests.cluster.support_csicalls import UNANSWERED
 from tests.cluster.support_dynamic import DynamicLab, MadePool
+from tests.cluster.support_loops import release
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.host.support_csi_wire import call
 from tests.host.support_mounts import MNT_DETACH, umount
 from tests.suite import csitools
 from tests.suite.names import CSI
-from tests.suite.until import until
-
-LINKS = Path("/run/localvolume")
 
 MUTABLE = {"writeBytesPerSecond": "100Mi", "readOps": "5000"}
 """What a VolumeAttributesClass may say."""
@@ -92,7 +88,7 @@ class CsiLab(DynamicLab):
             for point in reversed(mounted_below(self.kubelet)):
                 umount(point, MNT_DETACH)
             for pool in self.made_pools:
-                _release(pool)
+                release(pool.directory)
         finally:
             super().__exit__(*words)
             shutil.rmtree(self.kubelet)
@@ -111,37 +107,6 @@ def mounted_below(place: Path) -> list[str]:
     top = os.path.realpath(place)
     points = [mount.mount_point for mount in read_mount_table()]
     return [point for point in points if point == top or point.startswith(f"{top}/")]
-
-
-def _release(pool: MadePool) -> None:
-    """Have the pool's disk free to be unmounted, and /run as before."""
-
-    # udev opens a device that was written to for a moment, and that may be long on a busy machine.
-    def left() -> list[Loop]:
-        for loop in (loops := _loops(pool)):
-            with contextlib.suppress(StillInUse, InUse):
-                detach(loop)
-        return loops
-
-    until(left, lambda loops: not loops)
-    marker = pool.directory / ".localvolume" / "pool.json"
-    if marker.exists():
-        shutil.rmtree(LINKS / json.loads(marker.read_text())["id"], ignore_errors=True)
-    # Others of this machine may have links there.
-    with contextlib.suppress(OSError):
-        LINKS.rmdir()
-
-
-def _loops(pool: MadePool) -> list[Loop]:
-    """The loop devices that stand on files of the pool, also where those are deleted."""
-    return [loop for loop in attached() if _backing(loop).startswith(f"{pool.directory}/")]
-
-
-def _backing(loop: Loop) -> str:
-    """The file that it stands on, "" once it is detached, which an agent may do meanwhile."""
-    with contextlib.suppress(OSError):
-        return Path(f"/sys/block/{os.path.basename(loop.node)}/loop/backing_file").read_text()
-    return ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import threading
@@ -13,44 +12,20 @@ from typing import Any
 
 import pytest
 
-from localvolume.host.block.blockdev import InUse, exclusive_open
-from localvolume.host.loop.attach import Loop, StillInUse, attached, detach
+from localvolume.host.block.blockdev import exclusive_open
+from localvolume.host.loop.attach import Loop
 from tests.cluster.support_dynamic import DynamicLab, MadePool, Volume
+from tests.cluster.support_loops import LINKS, detach_all, loops_of, release
 from tests.host.support_devices import bind, command, mounted
 from tests.suite.names import POOL
 from tests.suite.units import MIB
-from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
-LINKS = Path("/run/localvolume")
 XFS = pytest.param("xfs", marks=pytest.mark.needs("xfs"))
 
 
-def _loops(pool: MadePool) -> list[Loop]:
-    """The loop devices that stand on files of the pool, also where those are deleted."""
-    return [loop for loop in attached() if _backing(loop).startswith(f"{pool.directory}/")]
-
-
-def _backing(loop: Loop) -> str:
-    """The file that it stands on, "" once it is detached, which an agent may do meanwhile."""
-    with contextlib.suppress(OSError):
-        return Path(f"/sys/block/{os.path.basename(loop.node)}/loop/backing_file").read_text()
-    return ""
-
-
 _ENDING_SECONDS = 10.0
-
-
-def _detach(pool: MadePool) -> None:
-    # udev opens a device that was written to for a moment, and that may be long on a busy machine.
-    def left() -> list[Loop]:
-        for loop in (loops := _loops(pool)):
-            with contextlib.suppress(StillInUse, InUse):
-                detach(loop)
-        return loops
-
-    until(left, lambda loops: not loops)
 
 
 @contextlib.contextmanager
@@ -65,13 +40,7 @@ def _cleared(lab: DynamicLab, pool: MadePool) -> Iterator[None]:
         # What a thread of the agent has begun goes on without it, and may be to attach an image.
         for thread in set(threading.enumerate()) - others:
             thread.join(_ENDING_SECONDS)
-        _detach(pool)
-        marker = pool.directory / ".localvolume" / "pool.json"
-        if marker.exists():
-            shutil.rmtree(LINKS / json.loads(marker.read_text())["id"], ignore_errors=True)
-        # Others of this machine may have links there.
-        with contextlib.suppress(OSError):
-            LINKS.rmdir()
+        release(pool.directory)
 
 
 @pytest.fixture
@@ -103,7 +72,7 @@ def test_a_filesystem_of_its_own_with_the_promised_size(
     assert volume["spec"]["local"]["fsType"] == (fs_type or "ext4")
     assert volume["spec"]["volumeMode"] == "Filesystem"
     assert volume["spec"]["capacity"] == {"storage": f"{size}Mi"}
-    assert len(_loops(pool)) == 1
+    assert len(loops_of(pool.directory)) == 1
     # As kubelet would.
     with mounted(str(path), fstype=fs_type or "ext4") as where:
         found = os.statvfs(where)
@@ -120,7 +89,7 @@ def test_a_filesystem_of_its_own_with_the_promised_size(
 
 def _left(pool: MadePool) -> tuple[list[str], list[str], list[str], list[Loop]]:
     images = sorted(os.listdir(pool.directory / ".localvolume" / "images"))
-    return images, pool.trash(), pool.records(), _loops(pool)
+    return images, pool.trash(), pool.records(), loops_of(pool.directory)
 
 
 def _block(dynamic: DynamicLab, **more: Any) -> Volume:
@@ -204,12 +173,12 @@ def test_after_a_reboot_the_links_lead_to_their_images_again(
             with mounted(str(path)) as where:
                 (where / "rows").write_text(f"tenant {number}")
     dynamic.stop()
-    _detach(pool)
+    detach_all(pool.directory)
     shutil.rmtree(paths[0].parent)
     spare = dynamic.raw_disk()
     dynamic.start()
     dynamic.until(lambda: all(os.path.lexists(path) for path in paths), bool)
-    assert len(_loops(pool)) == 3
+    assert len(loops_of(pool.directory)) == 3
     for number, path in enumerate(paths):
         assert os.readlink(path) != spare.path
         if mode == "Block":
@@ -220,7 +189,7 @@ def test_after_a_reboot_the_links_lead_to_their_images_again(
                 assert (where / "rows").read_text() == f"tenant {number}"
     dynamic.delete_claim(volumes[1]["spec"]["claimRef"]["name"])
     dynamic.gone(volumes[1])
-    dynamic.until(lambda: len(_loops(pool)), lambda count: count == 2)
+    dynamic.until(lambda: len(loops_of(pool.directory)), lambda count: count == 2)
 
 
 def test_a_full_pool_gives_the_claim_back_and_keeps_nothing_of_it(

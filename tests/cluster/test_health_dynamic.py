@@ -13,8 +13,8 @@ import pytest
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_dynamic import DynamicLab, MadePool
 from tests.cluster.support_health import QUICK, events, looked, says, times, told, written
+from tests.cluster.support_loops import loops_of
 from tests.cluster.test_dynamic_images import _cleared as cleared
-from tests.cluster.test_dynamic_images import _loops as loops
 from tests.host.support_devices import LoopDevice, command, tmpfs, unmount
 from tests.host.support_failing import count_an_error, mounted_elsewhere, repair, starve
 from tests.suite.names import CSI
@@ -150,7 +150,7 @@ def test_an_image_whose_own_filesystem_fails_in_a_pod(dynamic: DynamicLab, tmp_p
         name = one["metadata"]["name"]
         (node,) = (
             loop.node
-            for loop in loops(pool)
+            for loop in loops_of(pool.directory)
             if os.path.samefile(loop.node, os.path.realpath(dynamic.path_of(one)))
         )
         where = tmp_path / "pod"

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from localvolume.host.loop.attach import attached, detach
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_agent import Class, Lab, lab_for
 from tests.cluster.support_controller import Ground
@@ -19,6 +15,7 @@ from tests.cluster.support_csi import CsiLab, csi_lab_for
 from tests.cluster.support_dynamic import DynamicLab, dynamic_lab_for
 from tests.cluster.support_flex import FlexLab, flex_lab_for
 from tests.cluster.support_frozen import OVERWRITE, half_cleaned
+from tests.cluster.support_loops import release
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_snapshots import kinds_of_snapshots
 from tests.host.support_devices import command, mounted
@@ -240,7 +237,7 @@ def _pool_of_images(lab: DynamicLab) -> str:
     # Images tell what they hold, bytes and inodes, without quota in the kernel.
     limits = {"largest": "16Mi", "total": "32Mi"}
     pool = lab.pool("fast", size=256 * MIB, backend="image", inline=limits)
-    lab.stack.callback(_forget, pool.directory)
+    lab.stack.callback(release, pool.directory)
     return lab.storage_class(parameters={"pool": pool.name})
 
 
@@ -254,18 +251,6 @@ def _pool_of_btrfs(lab: DynamicLab) -> str:
     """Its tenants can make what no limit counts."""
     pool = lab.pool("shared", fs_type="btrfs", backend="btrfs")
     return lab.storage_class("shared", parameters={"pool": pool.name})
-
-
-def _forget(pool: Path) -> None:
-    """Take away what images have outside of their pool: loop devices, and the links to them."""
-    for loop in attached():
-        backing = Path(f"/sys/block/{os.path.basename(loop.node)}/loop/backing_file")
-        if backing.read_text().startswith(f"{pool}/"):
-            detach(loop)
-    marker = pool / ".localvolume" / "pool.json"
-    if marker.exists():
-        links = Path("/run/localvolume", json.loads(marker.read_text())["id"])
-        shutil.rmtree(links, ignore_errors=True)
 
 
 def scraped(prometheus: Prometheus) -> None:

@@ -136,12 +136,21 @@ def test_what_was_written_before_is_on_disk(ext4: One, notes: Path) -> None:
 
 
 def test_they_are_thawed_when_the_time_is_over(ext4: One, xfs: One, notes: Path) -> None:
-    with (
-        pytest.raises(TookTooLong, match="others could not wait"),
-        frozen([ext4.fd, xfs.fd], seconds=3, notes=str(notes)),
-    ):
-        are_thawed(ext4, xfs)
-    assert not list(notes.iterdir())
+    begun: list[float] = []
+
+    def outlast(seconds: float) -> None:
+        with frozen([ext4.fd, xfs.fd], seconds=seconds, notes=str(notes)):
+            begun.append(seconds)
+            are_thawed(ext4, xfs)
+
+    # On a busy machine the time may be over before they are frozen.
+    for seconds in (3, 20, 120):
+        with pytest.raises(TookTooLong) as late:
+            outlast(seconds)
+        assert not list(notes.iterdir())
+        if begun:
+            break
+    assert "others could not wait" in str(late.value)
 
 
 def test_what_an_operator_froze_stays_frozen(ext4: One, xfs: One, notes: Path) -> None:
@@ -208,9 +217,15 @@ def test_one_is_frozen_that_nobody_sees_mounted(ext4: One, notes: Path) -> None:
 
 def freezers() -> list[int]:
     """The processes of ours that freeze something."""
-    tasks = Path("/proc/self/task").iterdir()
-    children = [pid for task in tasks for pid in (task / "children").read_text().split()]
-    return [int(pid) for pid in children if b"freezer" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        # Threads and processes of other tests may end at any moment.
+        with contextlib.suppress(OSError):
+            for pid in (task / "children").read_text().split():
+                with contextlib.suppress(OSError):
+                    if b"freezer" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        found.append(int(pid))
+    return found
 
 
 def test_whoever_has_them_frozen_is_killed_at_any_point(

@@ -8,7 +8,6 @@ import gc
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,14 +43,13 @@ def loop() -> Iterator[Loop]:
 def test_a_loop_that_is_closed_before_it_comes_to_a_command(loop: Loop) -> None:
     """Nothing that it was handed last is run, answered or cancelled by it."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        began = time.monotonic()
-        asked = pool.submit(on_loop(loop), ["true"], 60)
-        assert loop.handed.wait(10)
+        asked = pool.submit(on_loop(loop), ["true"], 600)
+        assert loop.handed.wait(60)
         loop.close()
         with pytest.raises(OSError, match="the agent is ending") as error:
-            asked.result(50)
+            # Long before the command's own time is over.
+            asked.result(60)
     assert error.value.errno == errno.ECANCELED
-    assert time.monotonic() - began < 30
 
 
 def test_a_program_that_is_waited_for_by_a_closed_loop_is_ended(
@@ -59,6 +57,9 @@ def test_a_program_that_is_waited_for_by_a_closed_loop_is_ended(
 ) -> None:
     """The loop came to it after it had cancelled what was to be cancelled, and ends without it."""
     said = tmp_path / "pid"
+    # What other tests have left complains now, if it does.
+    gc.collect()
+    caplog.clear()
 
     async def begun() -> None:
         while not (said.exists() and said.read_text()):

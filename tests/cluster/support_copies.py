@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localvolume.config.sources import Others
+from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_controller import Ground
 from tests.cluster.support_dynamic import Claim, DynamicLab, MadePool, Volume
 from tests.cluster.support_objects import Objects
@@ -45,7 +46,9 @@ class CopyCluster(Cluster):
         # and no claim waits for it.
         for claim in self.plane.request("GET", CLAIMS)["items"]:
             if claim["spec"].get("storageClassName") in self._class_names:
-                self.plane.request("DELETE", f"{CLAIMS}/{claim['metadata']['name']}")
+                # One that the test has deleted may be gone by now.
+                with contextlib.suppress(RequestFailed):
+                    self.plane.request("DELETE", f"{CLAIMS}/{claim['metadata']['name']}")
         for lab in self.labs.values():
             assert isinstance(lab, SnapshotLab)
             if lab.agent is not None:

@@ -225,12 +225,18 @@ def test_a_clone_of_a_volume_that_is_being_written(cluster: CopyCluster) -> None
             if count > 20:
                 begun.set()
 
+    def written() -> int:
+        return len((where / "never").read_text().splitlines())
+
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        begun.wait(60)
+        cluster.until(begun.is_set, bool)
         clones = [cluster.copy(cls, 64 * MIB, source) for _ in range(3)]
         places = [cluster.is_on(clone, a) for clone in clones]
+        # The writer goes on, however long it was at what it did meanwhile.
+        known = written()
+        cluster.until(written, lambda count: count > known)
     finally:
         ended.set()
         writer.join()

@@ -332,6 +332,8 @@ def test_a_class_of_the_same_name_for_the_driver(csi: CsiLab) -> None:
     assert moving.command("--yes").returncode == 0
     csi.plane.request("DELETE", f"{CLASSES}/{cls}")
     csi.storage_class(provisioner=CSI)
+    # Claims and classes are told of by watches of their own.
+    csi.settle()
     second = anew(csi, cls)
     assert second.before["spec"]["csi"]["volumeHandle"] == second.name
     assert moving.content() == "precious"

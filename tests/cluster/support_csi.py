@@ -24,7 +24,7 @@ from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
 from tests.host.support_csi_wire import call
 from tests.host.support_mounts import MNT_DETACH, umount
-from tests.suite import csitools
+from tests.suite import csitools, speed
 from tests.suite.names import CSI
 
 MUTABLE = {"writeBytesPerSecond": "100Mi", "readOps": "5000"}
@@ -162,7 +162,7 @@ def sanity(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=seconds,
+        timeout=seconds * speed.factor(),
         check=False,
     )
     assert report.exists(), f"csi-sanity made no report: {done.stdout[-3000:]}{done.stderr[-3000:]}"

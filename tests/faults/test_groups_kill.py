@@ -130,8 +130,12 @@ class Groups:
         found |= set(self.pool.trash())
         return {name for name in found if not name.startswith(tuple(self.handles))}
 
+    def until_there(self, wanted: set[str]) -> None:
+        """Until those are there, and nothing else."""
+        until(self.snapshots, lambda found: found == wanted, seconds=_SECONDS, said=self.log)
+
     def none_left(self) -> None:
-        until(self.snapshots, lambda left: not left, seconds=_SECONDS, said=self.log)
+        self.until_there(set())
 
     def log(self) -> str:
         return self.zygote.log.read_text()[-6000:]
@@ -178,7 +182,7 @@ def test_killed_at_each_step_a_group_is_cut_whole_by_the_next_call(groups: Group
         assert len({str(one.creation_time) for one in group.snapshots}) == 1, point
         ids = [one.snapshot_id for one in group.snapshots]
         wanted = {f"{one}.{what}" for one in ids for what in ("json", "img")}
-        assert groups.snapshots() == wanted, point
+        groups.until_there(wanted)
         groups.remove(group)
         groups.none_left()
         groups.zygote.kill(signal.SIGTERM)

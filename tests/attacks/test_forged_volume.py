@@ -3,6 +3,7 @@ has none, for a claim of an accomplice: nothing of that volume is given to them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from tests.chart.support_helm import render
 from tests.cluster.support_accounts import Caller
 from tests.cluster.support_dynamic import Claim, MadePool
@@ -163,8 +164,9 @@ def give_away(lab: GroupLab, claim: Claim, handle: str, namespace: str) -> None:
     path, mine = f"{VOLUMES}/{handle}", f"{CLAIMS}/{claim['metadata']['name']}"
     merge(lab, path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
     lab.plane.request("DELETE", mine)
-    # The snapshot-controller's, which the tenant takes away.
-    merge(lab, mine, {"metadata": {"finalizers": None}})
+    # The snapshot-controller's, which the tenant takes away, if it has not gone already.
+    with contextlib.suppress(RequestFailed):
+        merge(lab, mine, {"metadata": {"finalizers": None}})
     lab.made(claim, phase="Released")
     spec = {"volumeName": handle}
     other = of_accomplice(lab, claim["spec"]["storageClassName"], "theirs", namespace, **spec)

@@ -21,6 +21,7 @@ from tests.cluster.support_rights import TEMPLATES, Rights, of_labs, sample_spec
 from tests.cluster.support_snapshots import BEING_CREATED, SNAPSHOTS, Content
 from tests.suite.api import CLAIMS, MERGE, VOLUMES
 from tests.suite.names import CSI, NODE_LABEL, POOL, PROVISIONED_BY
+from tests.suite.units import GIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs", "controlplane", "snapshots")
 
@@ -203,6 +204,24 @@ def test_it_is_not_cloned(lab: GroupLab, pool: MadePool, thief: Caller) -> None:
     source = {"kind": "PersistentVolumeClaim", "name": name}
     clone = of_accomplice(lab, f"{lab.unique}-any", "clone", dataSource=source)
     lab.claim_event(clone, "ProvisioningFailed", f"is on node {other(lab)}")
+    assert pool.records() == [f"{handle}.json"]
+
+
+def test_no_clone_that_waited_is_made_once_the_volume_is_another_tenants(lab: GroupLab) -> None:
+    """It was begun while its source was in use, and is tried again until nobody uses that."""
+    pool = lab.csi_pool(backend="directory", fs_type="xfs", size=GIB, enforce="none")
+    lab.serve()
+    claim = lab.claimed(size=SIZE)
+    handle = lab.handle(claim)
+    place = lab.caller.use(handle)
+    source = {"kind": "PersistentVolumeClaim", "name": claim["metadata"]["name"]}
+    clone = of_accomplice(lab, claim["spec"]["storageClassName"], "clone", dataSource=source)
+    lab.claim_event(clone, "ProvisioningFailed", "only cloned while nobody uses it")
+    assert f"pvc-{clone['metadata']['uid']}.json" in pool.records()
+    give_away(lab, claim, handle, "kube-public")
+    (place / "file").write_text(SECRET)
+    lab.caller.leave(handle)
+    lab.claim_event(clone, "ProvisioningFailed", "does not exist")
     assert pool.records() == [f"{handle}.json"]
 
 

@@ -46,6 +46,7 @@ from tests.decisions.support_dynamic import (
     storage_class,
     volume,
 )
+from tests.decisions.support_dynamic_calls import given_to
 
 SNAPSHOT = DataSource(api_group="snapshot.storage.k8s.io", kind="VolumeSnapshot", name="s")
 CLONE = DataSource(kind="PersistentVolumeClaim", name="data-9")
@@ -337,6 +338,15 @@ def test_what_cannot_be_completed_is_taken_away(there: tuple[Record, ...]) -> No
     """Nobody was told of it, and the claim must not wait for it in vain."""
     taken = a(TakeAway, action(copy(), home(*there, begun()), told=None))
     assert (taken.record.state, taken.spare) == ("making", True)
+
+
+def test_a_clone_is_completed_while_its_tenant_has_the_volume() -> None:
+    half = home(source(), begun(made_from="pvc-9"))
+    a(Make, action(copy(CLONE), half, given_to("ns", "pvc-9"), CLASS, told=None))
+    for other in ([given_to("theirs", "pvc-9")], [given_to(None, "pvc-9")], []):
+        taken = a(TakeAway, action(copy(CLONE), half, *other, CLASS, told=None))
+        assert (taken.record.name, taken.spare) == ("pvc-1", True)
+        assert taken.reason == "no claim of namespace ns has volume pvc-9 any more"
 
 
 @pytest.mark.parametrize("state", ["made", "offered"])

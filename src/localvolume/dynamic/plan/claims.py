@@ -36,7 +36,7 @@ from localvolume.kube.cache import key_of
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims
 from localvolume.volumes.attributes import Attributes
-from localvolume.volumes.objects import claim_of, is_being_deleted
+from localvolume.volumes.objects import claim_of, is_being_deleted, volumes_of_claims
 
 Claim = PersistentVolumeClaim
 
@@ -134,7 +134,7 @@ def begun(world: World, claim: Claim) -> Action | None:
         return _reject(claim, "the pool has a volume of that name that is another claim's")
     match record.state:
         case "making":
-            return _completed(claim, Found(pool, record))
+            return _completed(world, claim, Found(pool, record))
         case "removed":
             reason = "its volume was removed; delete the claim and create it anew"
             return Hold(key=_key(claim), reason=reason, claim=claim, event="ProvisioningFailed")
@@ -148,15 +148,20 @@ def begun(world: World, claim: Claim) -> Action | None:
     )
 
 
-def _completed(claim: Claim, found: Found) -> Action:
+def _completed(world: World, claim: Claim, found: Found) -> Action:
     """Go on with what was begun."""
     pool, record = found
     origin = pool.report.records.get(record.made_from) if record.made_from else None
+    reason = ""
     if record.made_from and (
         origin is None or origin.state != "offered" or outgrew(origin, record)
     ):
-        # Nobody was told of it. The claim is judged again once it is gone.
         reason = f"{record.made_from} is gone, or has grown since a copy of it was begun"
+    elif origin is not None and not _is_still_theirs(world, claim, origin):
+        namespace = claim.metadata.namespace
+        reason = f"no claim of namespace {namespace} has volume {origin.name} any more"
+    if reason:
+        # Nobody was told of it. The claim is judged again once it is gone.
         return TakeAway(key=_key(claim), reason=reason, pool=pool.config, record=record, spare=True)
     return Make(
         key=_key(claim),
@@ -167,6 +172,18 @@ def _completed(claim: Claim, found: Found) -> Action:
         fresh=False,
         origin=origin,
     )
+
+
+def _is_still_theirs(world: World, claim: Claim, origin: Record) -> bool:
+    """Whether what is to be copied is the tenant's who asked for it.
+
+    A copy may wait for long, as while its source is in use. Meanwhile the claim that is cloned may
+    be gone, and its volume another tenant's. What a snapshot holds never changes.
+    """
+    if origin.snapshot_of:
+        return True
+    holders = volumes_of_claims(world.volumes_of(origin.name))
+    return (claim.metadata.namespace, origin.name) in holders
 
 
 # --- can it be served as it asks? --------------------------------------------------------------

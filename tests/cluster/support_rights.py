@@ -75,7 +75,8 @@ def of_labs(directory: Path, values: Values | None = None) -> Values:
 def _is_asked_for(manifest: Object) -> bool:
     """Whether it is a policy of the agent's that is in force once an attempt is refused."""
     name: str = manifest["metadata"]["name"]
-    return "-controller" not in str(manifest) and not name.endswith(("-snapshots", "-groups"))
+    others = ("-snapshots", "-groups", "-versions")
+    return "-controller" not in str(manifest) and not name.endswith(others)
 
 
 class Rights:

@@ -12,7 +12,7 @@ from tests.decisions.test_behaviours import functions
 
 ATTACKS = Path(__file__).parents[1] / "attacks"
 #: How many lines the list has of each letter.
-LISTED = {"S": 18, "D": 15, "E": 11, "K": 8, "T": 9}
+LISTED = {"S": 18, "D": 15, "E": 11, "K": 8, "T": 10}
 
 
 @functools.cache

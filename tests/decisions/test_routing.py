@@ -15,7 +15,9 @@ from localvolume.controller.plan.claims import (
     Route,
     Unroute,
     refusal,
+    refusals,
 )
+from localvolume.controller.plan.nodes import Nodes
 from localvolume.kube.objects import CSIStorageCapacity
 from localvolume.volumes import marks
 from tests.decisions.support_controller import node
@@ -246,6 +248,22 @@ def test_why_it_was_given_back(said: str, why: str) -> None:
     notes = {marks.REFUSED_WHY_ANNOTATION: said}
     told = refusal(claim("now", refused="n2 2027-01-15T07:59:00Z", annotations=notes))
     assert told == ("n2", Refusal(1_800_000_000.0 - 60, why))
+
+
+def test_whatever_is_written_on_a_claim_little_is_remembered_of_it() -> None:
+    """Its owner may write there what they like, as often as they like."""
+    now, known = 1_800_000_000.0, dict[str, Refusal]()
+    nodes = Nodes([node("n1"), node("n2")])
+    for number in range(100):
+        for name in ("n1", f"none-{number}"):
+            said = f"{name} 2027-01-15T07:5{number % 5 + 5}:30Z"
+            notes = {marks.REFUSED_WHY_ANNOTATION: f"{said} {'x' * 200_000}"}
+            known = refusals(known, claim("now", refused=said, annotations=notes), nodes, now)
+    assert known == {"n1": Refusal(now - 30, "x" * 1000)}
+    for when in ("2999-01-15T08:00:00Z", "2027-01-15T08:05:00Z", "2027-01-15T07:55:00Z"):
+        assert refusals({}, claim("now", refused=f"n2 {when}"), nodes, now) == {}
+    ahead = claim("now", refused="n2 2027-01-15T08:04:59Z")
+    assert sorted(refusals(known, ahead, nodes, now)) == ["n1", "n2"]
 
 
 def test_all_gave_it_back() -> None:

@@ -20,7 +20,6 @@ from localvolume.controller.caches.trimmedclaims import CLAIMS, KnownClaim
 from localvolume.controller.executor import Executor
 from localvolume.controller.leading import Leading, Means
 from localvolume.controller.metrics import ControllerMetrics
-from localvolume.controller.plan.capacity import REFUSED_SECONDS
 from localvolume.controller.plan.claims import (
     EVENT_FAILED,
     Action,
@@ -32,7 +31,7 @@ from localvolume.controller.plan.claims import (
     Route,
     Unroute,
     decide,
-    refusal,
+    refusals,
 )
 from localvolume.controller.plan.ledger import Held, Ledger
 from localvolume.controller.plan.nodes import Nodes
@@ -247,16 +246,11 @@ class Routes(Leading[Due]):
         return decide(self._facts(claim, nodes), claim)
 
     def _refusals(self, claim: PersistentVolumeClaim) -> dict[str, Refusal]:
-        """The nodes that gave it back lately: the claim itself names only the last one."""
-        name, told = key_of(claim), refusal(claim)
-        known = self._refused.get(name, {})
-        if told is not None:
-            known = self._refused.setdefault(name, {})
-            known[told[0]] = told[1]
-        now = time.time()
-        for node in [node for node, one in known.items() if now - one.since >= REFUSED_SECONDS]:
-            del known[node]
-        return known
+        name, nodes = key_of(claim), self._cluster.nodes_now()
+        found = refusals(self._refused.pop(name, {}), claim, nodes, time.time())
+        if found:
+            self._refused[name] = found
+        return found
 
     # --- telling -------------------------------------------------------------------------------
 

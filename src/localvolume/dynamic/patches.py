@@ -15,9 +15,6 @@ from localvolume.volumes.moments import written
 from localvolume.volumes.objects import claim_of
 from localvolume.volumes.patches import bound_to
 
-_LONGEST_WHY = 1000
-"""How many characters of a reason are kept on the claim."""
-
 
 def given_back(claim: PersistentVolumeClaim, node_name: str, now: float, why: str) -> MergePatch:
     """Take the node off the claim: the scheduler, or our controller, chooses another one. `why` is
@@ -28,7 +25,7 @@ def given_back(claim: PersistentVolumeClaim, node_name: str, now: float, why: st
         annotations={
             claims.SELECTED_NODE_ANNOTATION: None,
             marks.REFUSED_ANNOTATION: told,
-            marks.REFUSED_WHY_ANNOTATION: f"{told} {why[:_LONGEST_WHY]}",
+            marks.REFUSED_WHY_ANNOTATION: f"{told} {why[: marks.LONGEST_WHY]}",
         },
         labels={marks.NODE_LABEL: None},
     )

@@ -37,6 +37,9 @@ REFUSED_WHY_ANNOTATION = "localvolume.dev/not-here-why"
 """On such a claim: the same, and why (`<node> <RFC 3339> <why>`). It only counts if both
 agree: an older agent that gives the claim back does not update this one."""
 
+LONGEST_WHY = 1000
+"""How many characters of such a reason count."""
+
 PROBLEM_ANNOTATION = "localvolume.dev/problem"
 """On a CSIStorageCapacity: why pools of the node that are for the class cannot serve it. Absent
 if all can."""

@@ -286,14 +286,37 @@ def refusal(claim: PersistentVolumeClaim) -> tuple[str, Refusal] | None:
     since = moment(when)
     if not name or since is None:
         return None
-    told, why = notes.get(marks.REFUSED_WHY_ANNOTATION, ""), f"{text} "
-    return name, Refusal(since, told.removeprefix(why) if told.startswith(why) else "")
+    told, prefix = notes.get(marks.REFUSED_WHY_ANNOTATION, ""), f"{text} "
+    why = told.removeprefix(prefix) if told.startswith(prefix) else ""
+    return name, Refusal(since, why[: marks.LONGEST_WHY])
+
+
+def refusals(
+    known: Mapping[str, Refusal], claim: PersistentVolumeClaim, nodes: Nodes, now: float
+) -> dict[str, Refusal]:
+    """The nodes that gave the claim back lately: the claim itself names only the last one.
+
+    Its owner may write there whatever and as often as they like. So only Nodes that there are
+    count, each with its last refusal.
+    """
+    found, told = dict(known), refusal(claim)
+    if told is not None:
+        found[told[0]] = told[1]
+    return {
+        name: one
+        for name, one in found.items()
+        if _is_lately(one, now) and nodes.by_name(name) is not None
+    }
 
 
 def _is_refused(facts: Facts, name: str) -> bool:
-    """Whether the node gave it back lately, even if its clock is ahead of ours by some minutes."""
     told = facts.refused.get(name)
-    return told is not None and abs(facts.now - told.since) < REFUSED_SECONDS
+    return told is not None and _is_lately(told, facts.now)
+
+
+def _is_lately(told: Refusal, now: float) -> bool:
+    """Even if the node's clock is ahead of ours by some minutes."""
+    return abs(now - told.since) < REFUSED_SECONDS
 
 
 def _is_flex(facts: Facts, claim: PersistentVolumeClaim) -> bool:

@@ -20,7 +20,7 @@ from localvolume.dynamic.called import Calls
 from localvolume.dynamic.calls import NotNow
 from localvolume.dynamic.inline import Pods
 from localvolume.dynamic.metrics import DynamicMetrics
-from localvolume.dynamic.model import Action, Facts, Make, RemoveCalled, TakeAway
+from localvolume.dynamic.model import Action, Facts, Make, MakeCalled, RemoveCalled, TakeAway
 from localvolume.dynamic.origins import Origins
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
@@ -32,6 +32,7 @@ from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS
 from localvolume.volumes.manifest import NodeFacts, PublishingOptions
 from localvolume.volumes.marks import NODE_LABEL
 from localvolume.volumes.snapshots import MODE_CHANGE
+from tests.decisions.support_dynamic_calls import given_to
 from tests.host.support_pools import config_of, wish
 from tests.suite.names import CSI
 
@@ -206,3 +207,23 @@ async def test_a_filesystem_is_had_as_blocks_only_while_that_is_allowed(ground: 
     with pytest.raises(NotThisVolume, match="csi-1"):
         await ground.do(same, calls)
     assert await ground.records() == {"pvc-1"}
+
+
+@pytest.mark.parametrize("kind", ["clone", "snapshot"])
+async def test_a_volume_is_copied_only_while_its_tenant_has_it(ground: Ground, kind: str) -> None:
+    """It was the tenant's when that was planned. Others' copies had their turns first."""
+    client, volumes = ground.client, {"pvc-9": given_to("default", "pvc-9")}
+    source = {"kind": "PersistentVolumeClaim", "name": "gone"}
+    asks = {"metadata": {"name": "copy"}, "spec": {**SPEC, "dataSource": source}}
+    claim = await client.create(CLAIMS, asks, "default")
+    told: Any = {"key": "copy", "reason": "asked for", "pool": ground.pool, "origin": wish("pvc-9")}
+    action: Action = Make(record=wish("copy", made_from="pvc-9"), claim=claim, fresh=False, **told)
+    if kind == "snapshot":
+        action = MakeCalled(record=wish("copy", snapshot_of="pvc-9"), namespace="default", **told)
+    calls = Calls(ground.pools, lambda: None, volumes)
+    # It gets as far as the pool, which has no such volume.
+    with pytest.raises(NotThisVolume, match="pvc-9"):
+        await ground.do(action, calls)
+    volumes["pvc-9"] = given_to("theirs", "pvc-9")
+    with pytest.raises(Superseded, match="no claim of namespace default has volume pvc-9"):
+        await ground.do(action, calls)

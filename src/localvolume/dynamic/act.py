@@ -70,7 +70,7 @@ from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims, growing, marks
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.manifest import PublishingOptions
-from localvolume.volumes.objects import is_being_deleted, is_finalized
+from localvolume.volumes.objects import is_being_deleted, is_finalized, volumes_of_claims
 from localvolume.volumes.patches import bound_to, secured, without_finalizer
 
 log = logging.getLogger(__name__)
@@ -198,7 +198,9 @@ class Acts:
             text = f'provisioning volume for claim "{key_of(claim)}"'
             self.say_of_claim(claim, "Normal", "Provisioning", text)
         try:
-            record = await self._content(action.pool, action.record, origin)
+            record = await self._content(
+                action.pool, action.record, origin, claim.metadata.namespace
+            )
         except NoSpace as error:
             await self._take_back(action.pool, action.record)
             if origin is not None:
@@ -333,7 +335,7 @@ class Acts:
         record, pool, origin = action.record, action.pool, action.origin
 
         try:
-            made = await self._content(pool, record, origin)
+            made = await self._content(pool, record, origin, action.namespace)
         except NoSpace:
             await self._take_back(pool, record)
             raise
@@ -496,15 +498,30 @@ class Acts:
             pool, record.name, lambda store: store.offered(record, volume_uid, given)
         )
 
-    async def _content(self, pool: PoolConfig, record: Record, origin: Record | None) -> Record:
-        """Make the volume, empty or with the content of `origin`."""
+    async def _content(
+        self, pool: PoolConfig, record: Record, origin: Record | None, namespace: str
+    ) -> Record:
+        """Make the volume, empty or with the content of `origin`.
+
+        With a `namespace`, a volume is only copied while a claim of that namespace has it.
+        """
         if origin is None:
             return await self.pools.call(pool, record.name, lambda store: store.make(record))
+        source = origin
+
+        def copy(store: Store) -> Record:
+            # Others' copies may have had their turns first, for hours. A snapshot never changes.
+            objects = list(self.calls.volumes.values())
+            theirs = (namespace, source.name) in volumes_of_claims(objects)
+            if namespace and not source.snapshot_of and not theirs:
+                raise Superseded(f"no claim of namespace {namespace} has volume {source.name}")
+            return store.copy(record, source)
+
         return await self.pools.call(
             pool,
             record.name,
-            lambda store: store.copy(record, origin),
-            origin=origin.name,
+            copy,
+            origin=source.name,
             # A directory shares its blocks, and has as many files as its tenant likes.
             in_full=record.full_copies or record.backend == "directory",
         )

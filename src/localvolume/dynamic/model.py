@@ -464,6 +464,8 @@ class MakeCalled(Action):
     record: Record
     origin: Record | None = None
     """The volume or snapshot whose content it has; None: it is empty."""
+    namespace: str = ""
+    """The namespace of the claim that must have the origin, "": any, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

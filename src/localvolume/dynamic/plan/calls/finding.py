@@ -35,7 +35,7 @@ def answer(found: Found, reason: str) -> AnswerCall:
     )
 
 
-def completed(found: Found) -> Action:
+def completed(found: Found, namespace: str = "") -> Action:
     """Go on with what a call began, or take it away if that cannot be done any more."""
     pool, record = found
     origin = None
@@ -52,6 +52,7 @@ def completed(found: Found) -> Action:
         pool=pool.config,
         record=record,
         origin=origin,
+        namespace=namespace,
     )
 
 

@@ -29,7 +29,7 @@ def cut(world: World, call: SnapshotCall, found: Found | None) -> Action:
         if record.state == "making":
             check_holder(world, call.source, call.namespace)
         if record.state != "offered":
-            return completed(found)
+            return completed(found, call.namespace)
         check_content(found)
         return answer(found, "it is cut")
     origin = find(world, call.source)
@@ -60,6 +60,7 @@ def cut(world: World, call: SnapshotCall, found: Found | None) -> Action:
             of, call.key, most, full_copies=call.full_copies, reserve_bytes=reserve
         ),
         origin=of,
+        namespace=call.namespace,
     )
 
 

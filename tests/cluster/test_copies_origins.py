@@ -258,6 +258,22 @@ def test_a_claim_without_a_volume(objects: Objects, unique: str) -> None:
     assert "has no volume yet" in asked(objects.plane, clone_of(unique)).problem
 
 
+@pytest.mark.parametrize("name", [".", "..", "a/b"])
+@pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "VolumeSnapshot"])
+def test_what_can_be_nothings_name(objects: Objects, unique: str, kind: str, name: str) -> None:
+    """The API server takes it in a claim, and knows no object by it."""
+    group = {"apiGroup": "snapshot.storage.k8s.io"} if kind == "VolumeSnapshot" else {}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": unique,
+        "resources": {"requests": {"storage": "1Gi"}},
+        "dataSource": {"kind": kind, "name": name, **group},
+    }
+    objects.make(CLAIMS, {"metadata": {"name": unique}, "spec": spec})
+    source = DataSource(api_group=group.get("apiGroup"), kind=kind, name=name)
+    assert "must be lower case" in asked(objects.plane, source).problem
+
+
 def test_a_claim_that_names_the_volume_of_another(objects: Objects, unique: str) -> None:
     """Anybody may write the name of any volume into a claim."""
     bound_claim(objects, unique, OURS)

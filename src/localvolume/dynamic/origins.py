@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from localvolume.config.provisioner import CSI_DRIVER
+from localvolume.config.syntax.names import fault_of_object_name
+from localvolume.config.syntax.readers import quoted
 from localvolume.dynamic.model import Origin
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.cache import key_of
@@ -84,6 +86,9 @@ class Origins:
         source = claims.source_of(claim)
         if source is None:
             return Origin(problem="it asks for no content")
+        if fault := fault_of_object_name(source.name):
+            # The API server lets a claim name anything.
+            return Origin(problem=f"the name of {source.kind} {quoted(source.name)} {fault}")
         if claims.kind_of_source(source) == "claim":
             return await self._of_claim(source, claim.metadata.namespace)
         return await self._of_snapshot(source, claim.metadata.namespace)

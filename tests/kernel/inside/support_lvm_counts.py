@@ -35,9 +35,13 @@ class Counted:
 
     def of(self, act: Callable[[], object]) -> Counter[str]:
         """What `act` takes, by `tool_of`."""
+        return Counter(self.in_order(act))
+
+    def in_order(self, act: Callable[[], object]) -> list[str]:
+        """As `of`, the first one first."""
         before = len(self._lines())
         act()
-        return Counter(tool_of(line.split()) for line in self._lines()[before:])
+        return [tool_of(line.split()) for line in self._lines()[before:]]
 
     def _lines(self) -> list[str]:
         return self._log.read_text().splitlines()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
+from localvolume.dynamic.classes.reserves import RESERVE
 from tests.cluster.support_csicalls import Caller
 from tests.suite.units import MIB
 
@@ -29,6 +35,26 @@ def quiet(lab: LvmCsiLab, counted: Counted) -> None:
     lab.until(lambda: counted.of(lab.settle), lambda took: not took)
 
 
+@contextmanager
+def written(node: str) -> Iterator[None]:
+    """Meanwhile somebody writes to it all the time, and has begun to."""
+    begun, enough = threading.Event(), threading.Event()
+
+    def go_on() -> None:
+        while not enough.is_set():
+            write(node, os.urandom(4096))
+            begun.set()
+
+    with ThreadPoolExecutor(1) as workers:
+        writing = workers.submit(go_on)
+        try:
+            assert begun.wait(60)
+            yield
+        finally:
+            enough.set()
+    writing.result()
+
+
 def of_lvm(took: Counter[str]) -> int:
     return sum(count for tool, count in took.items() if tool != ASKS_NO_LVM)
 
@@ -36,6 +62,10 @@ def of_lvm(took: Counter[str]) -> int:
 def changes(took: Counter[str]) -> dict[str, int]:
     """All but looks at the whole group: many calls share one, and other things wake the agent."""
     return {tool: count for tool, count in took.items() if tool != LOOK}
+
+
+def said(words: str) -> Counter[str]:
+    return Counter(words.split())
 
 
 @pytest.mark.parametrize("thin", [True, False], ids=["thin", "thick"])
@@ -47,15 +77,23 @@ def test_the_life_of_a_volume(csi: LvmCsiLab, counted: Counted, thin: bool) -> N
         quiet(csi, counted)
         took = counted.of(partial(caller.create, name, block=block))
         assert of_lvm(took) <= MOST_TO_CREATE
-        more = {} if thin or not block else {"lvs": 1}
-        assert changes(took) == {"lvcreate": 1, "lvchange-tag": 1, **asked, **more}
+        assert changes(took) == {"lvcreate": 1, "lvchange-tag": 1, **asked}
     quiet(csi, counted)
     # While somebody writes to the group's disks, nobody can tell without LVM what else has changed.
     write(f"/dev/{GROUP}/raw", os.urandom(MIB))
     assert of_lvm(counted.of(partial(caller.create, "third"))) <= MOST_TO_CREATE
     quiet(csi, counted)
     took = counted.of(partial(caller.grow, "mounted", 64 * MIB))
-    assert changes(took) == {"lvextend": 1, "lvs": 1, "lvchange-tag": 1}
+    assert changes(took) == {"lvextend": 1, "lvchange-tag": 1}
+    quiet(csi, counted)
+    took = counted.of(partial(caller.grow, "raw", 64 * MIB))
+    # A thick one grows onto what was zeroed as a volume of its own.
+    zeroed = "" if thin else "lvcreate lvs lvs lvchange-down lvremove lvs"
+    assert changes(took) == said(f"{zeroed} lvextend lvchange-tag")
+    quiet(csi, counted)
+    slowed = {"volume_id": "raw", "mutable_parameters": {"readOps": "1000"}}
+    took = counted.of(partial(caller.call, "ControllerModifyVolume", **slowed))
+    assert changes(took) == said("lvchange-tag")
     quiet(csi, counted)
 
     def gone() -> None:
@@ -67,6 +105,28 @@ def test_the_life_of_a_volume(csi: LvmCsiLab, counted: Counted, thin: bool) -> N
     csi.stop()
 
 
+@pytest.mark.parametrize("block", [False, True], ids=["mounted", "raw"])
+@pytest.mark.parametrize("thin", [True, False], ids=["thin", "thick"])
+def test_making_while_pods_write_all_the_time(
+    csi: LvmCsiLab, counted: Counted, thin: bool, block: bool
+) -> None:
+    csi.fill_node(thin)
+    caller = Caller(csi.kubelet)
+    caller.create("writer", block=True)
+
+    def makes(name: str) -> int:
+        """How many commands it took, the last one being that which completes the volume."""
+        quiet(csi, counted)
+        with written(f"/dev/{GROUP}/writer"):
+            took = counted.in_order(partial(caller.create, name, block=block))
+        last = len(took) - took[::-1].index("lvchange-tag")
+        return of_lvm(Counter(took[:last]))
+
+    # The agent may be woken by something else meanwhile, and then looks once more.
+    assert min(makes(f"volume-{n}") for n in range(3)) <= MOST_TO_CREATE
+    csi.stop()
+
+
 def test_the_life_of_a_snapshot(csi: LvmCsiLab, counted: Counted) -> None:
     csi.fill_node(thin=True)
     caller = Caller(csi.kubelet)
@@ -74,7 +134,7 @@ def test_the_life_of_a_snapshot(csi: LvmCsiLab, counted: Counted) -> None:
     quiet(csi, counted)
     cut = partial(caller.call, "CreateSnapshot", name="s", source_volume_id="origin")
     # One volume is made and removed before, so that the snapshot gets a number that is free.
-    first = {"lvcreate": 1, "lvs": 3, "lvchange-down": 1, "lvremove": 1, "dmsetup": 1}
+    first = {"lvcreate": 1, "lvs": 2, "lvchange-down": 1, "lvremove": 1, "dmsetup": 1}
     then = {"lvcreate": 1, "lvs": 1, "lvchange-tag": 1, "dmsetup": 2}
     assert changes(counted.of(cut)) == dict(Counter(first) + Counter(then))
     (listed,) = caller.call("ListSnapshots").entries
@@ -85,4 +145,57 @@ def test_the_life_of_a_snapshot(csi: LvmCsiLab, counted: Counted) -> None:
         csi.until(lambda: csi.logged(PURGED), bool)
 
     assert changes(counted.of(gone)) == {"lvchange-tag": 1, "lvs": 2, "lvremove": 1}
+    csi.stop()
+
+
+#: What makes one volume and removes it: the next one gets its number, which is free then.
+_NUMBER = "lvcreate lvs lvchange-down lvremove lvs"
+#: Of two snapshots, whose origins are asked for what they have before and after.
+_GROUP = f"{_NUMBER} {_NUMBER} lvcreate lvcreate lvs lvs" + 4 * " lvchange-tag dmsetup"
+
+
+def copying(
+    caller: Caller, name: str, source: dict[str, Any], **parameters: str
+) -> Callable[[], object]:
+    more = {"volume_content_source": source, "parameters": parameters}
+    return partial(caller.call, "CreateVolume", **caller.wanted(name), **more)
+
+
+def test_copies_of_thin_volumes(csi: LvmCsiLab, counted: Counted) -> None:
+    csi.fill_node(thin=True)
+    caller = Caller(csi.kubelet)
+    caller.create("origin")
+    caller.call("CreateSnapshot", name="s", source_volume_id="origin")
+    for name, source in (
+        ("restored", {"snapshot": {"snapshot_id": "s"}}),
+        ("cloned", {"volume": {"volume_id": "origin"}}),
+    ):
+        quiet(csi, counted)
+        took = counted.of(copying(caller, name, source))
+        assert changes(took) == said(f"dmsetup {_NUMBER} lvcreate lvs lvchange-tag")
+    quiet(csi, counted)
+    group = {"name": "g", "source_volume_ids": ["cloned", "origin"]}
+    took = counted.of(partial(caller.call, "CreateVolumeGroupSnapshot", **group))
+    assert changes(took) == said(_GROUP)
+    csi.stop()
+
+
+def test_copies_of_thick_volumes(csi: LvmCsiLab, counted: Counted) -> None:
+    csi.fill_node(thin=False)
+    caller = Caller(csi.kubelet)
+    caller.create("origin")
+    quiet(csi, counted)
+    cut = {"name": "s", "source_volume_id": "origin", "parameters": {RESERVE: "32Mi"}}
+    took = counted.of(partial(caller.call, "CreateSnapshot", **cut))
+    assert changes(took) == said("lvcreate lvs lvchange-tag")
+    quiet(csi, counted)
+    source = {"snapshot": {"snapshot_id": "s"}}
+    took = counted.of(copying(caller, "restored", source, fullCopies="allowed"))
+    # With each part that is copied it is noted how far that has come: here it is but one.
+    assert changes(took) == said("lvcreate lvs lvchange-tag lvchange-tag")
+    quiet(csi, counted)
+    source = {"volume": {"volume_id": "restored"}}
+    took = counted.of(copying(caller, "cloned", source, fullCopies="allowed"))
+    begun, ended = "lvcreate lvcreate lvs lvs lvchange-tag", "lvs lvremove lvs lvchange-tag"
+    assert changes(took) == said(f"{begun} {ended}")
     csi.stop()

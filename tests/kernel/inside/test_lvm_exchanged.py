@@ -1,18 +1,22 @@
-"""A volume group in whose place another one of its name is found: nothing is done in that."""
+"""A volume group or volume in whose place another of its name is found: nothing is done there."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from localvolume.backends.model import BackendFailed
+from localvolume.backends.lvm.engine import Engine, gated
+from localvolume.backends.model import BackendFailed, NotThisVolume
 from localvolume.flexvolume.driver import DriverFailed
 from localvolume.host.lvm.commands import Lvm
+from localvolume.host.process.commands import Finished
 from localvolume.volumes.lvtags import encode
 from tests.host.support_devices import command
+from tests.host.support_images import run_here
 from tests.suite.units import MIB
 
 from .support_flex import FlexLvm, gone, volume
@@ -75,3 +79,34 @@ def test_another_group_of_its_name_is_not_flexvolumes(
     assert flex.names() == {"pvc-1"}
     flex.driver.mount(volume(), flex.target())
     flex.driver.unmount("pvc-1", flex.target())
+
+
+def test_a_volume_is_known_by_what_the_kernel_says_of_it(thick: Pool) -> None:
+    asked: list[str] = []
+
+    def run(argv: Sequence[str], timeout: float, **how: Any) -> Finished:
+        asked.append(" ".join(argv))
+        return run_here(argv, timeout, **how)
+
+    of = thick.store.tools.of
+    engine = Engine(of, gated(of, run))
+    thick.store.make(thick.record(volume_mode="Block"))
+    volume = thick.there("pvc-1")
+    assert engine.still(volume) == volume
+    thick.lvm.extend(volume, volume.size_bytes + EXTENT)
+    grown = engine.still(volume)
+    assert grown == thick.there("pvc-1")
+    assert grown.size_bytes == volume.size_bytes + EXTENT
+    assert asked == []
+    # The kernel does not know it any more, and LVM does.
+    thick.lvm.deactivate(volume)
+    assert engine.still(volume) == thick.there("pvc-1")
+    assert asked
+    thick.lvm.remove(volume)
+    with pytest.raises(NotThisVolume, match="not the volume any more that it was"):
+        engine.still(volume)
+    # Of the same name, size, tags and device number.
+    thick.lvm.create(thick.group, "pvc-1", volume.size_bytes, tags=volume.tags)
+    assert thick.there("pvc-1").device == volume.device
+    with pytest.raises(NotThisVolume, match="not the volume any more that it was"):
+        engine.still(volume)

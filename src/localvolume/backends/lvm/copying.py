@@ -103,7 +103,7 @@ def _cut(tools: Tools, now: View, record: Record, origin: Entry, size: int) -> L
         raise NotThisVolume(f"there is a volume {record.name} already, and it is not this one")
     has = origin.volume.size_bytes
     begun = fields_of(replace(record, state="making", volume_uid="", cut_at=0), size_bytes=has)
-    _take_number(tools, record.name, has, begun)
+    _take_number(tools, now, record.name, has, begun)
     tools.lvm.snapshot(
         tools.of.group,
         origin.volume.name,
@@ -121,7 +121,7 @@ def _cut(tools: Tools, now: View, record: Record, origin: Entry, size: int) -> L
     return tools.made(record.name)
 
 
-def _take_number(tools: Tools, name: str, size: int, begun: dict[str, str]) -> None:
+def _take_number(tools: Tools, now: View, name: str, size: int, begun: dict[str, str]) -> None:
     """See to it that the pool has no volume of the number that LVM gives to the next.
 
     Killed commands may leave a volume in the thin pool that LVM does not know. The kernel then
@@ -130,7 +130,7 @@ def _take_number(tools: Tools, name: str, size: int, begun: dict[str, str]) -> N
     removed: LVM's removal deletes whatever has its number.
     """
     tools.create(name, size, begun, thin_pool=tools.of.thin_pool)
-    volume = tools.made(name)
+    volume = tools.created(now.group, name, begun, thin_pool=tools.of.thin_pool)
     if mapped := tools.lvm.mapped_bytes(tools.active(volume)):
         log.warning("%s had %d bytes of its pool already: removed", volume.full_name, mapped)
     remove(tools, volume, in_state("making"))

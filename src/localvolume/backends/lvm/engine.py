@@ -77,6 +77,14 @@ class Engine:
             raise NotThisVolume(f"{volume.full_name} is not the volume any more that it was")
         return found
 
+    def still(self, volume: LogicalVolume) -> LogicalVolume:
+        """As `again`, for an active volume that is no classic snapshot: LVM is asked only where the
+        kernel does not tell that it is still that one. Tags are those of `volume`."""
+        device = device_of(volume.group, volume.group_uuid, volume.name)
+        if device is None or (device.uuid, device.number) != (volume.uuid, volume.device):
+            return self.again(volume)
+        return replace(volume, size_bytes=device.size_bytes)
+
     def create(
         self,
         name: str,

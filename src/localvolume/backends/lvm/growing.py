@@ -36,7 +36,7 @@ def grow(tools: Tools, seen: View, entry: Entry, size_bytes: int, take: Take) ->
             take(seen, lambda _: tools.lvm.extend(volume, target), more)
         else:
             _extend_zeroed(tools, seen, volume, target, take)
-        volume = tools.active(tools.again(volume))
+        volume = tools.active(tools.still(volume))
         if volume.size_bytes < target:
             raise BackendFailed(f"LVM says that it extended {record.name}, and did not")
     if fs := fs_of(record):
@@ -60,7 +60,7 @@ def _extend_zeroed(
     if growth is None:
         fields = {OWNER: POOL_OWNER, KIND: GROWTH, OF: volume.name}
         take(seen, lambda _: tools.create(growth_name(volume.name), more, fields), more)
-        growth = tools.made(growth_name(volume.name))
+        growth = tools.created(seen.group, growth_name(volume.name), fields)
         if growth.size_bytes != more:
             raise BackendFailed(f"{volume.name} cannot grow by just {more} bytes of zeroed room")
     growth = tools.active(growth)

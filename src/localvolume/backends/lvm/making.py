@@ -151,7 +151,7 @@ def _complete(tools: Tools, known: Entry) -> Record:
     elif volume.kind != "thin":
         # Its extents may hold other tenants' data, and its user can read all of it.
         zero(tools, volume)
-        volume = tools.again(volume)
+        volume = tools.still(volume)
     made = replace(record, state=completed(record), size_bytes=volume.size_bytes)
     tools.retag(volume, fields_of(made))
     return made

@@ -147,11 +147,12 @@ def _begin(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) 
         reserve = lv_bytes(tools, seen, replace(record, option_class=""), _reserve(has, most))
         tools.active(origin.volume)
 
+    fields = fields_of(replace(record, state="making", volume_uid="", cut_at=0))
+
     def make(now: View) -> None:
         for name in (record.name, cut_name(record.name)):
             if name in now.volumes:
                 raise NotThisVolume(f"there is a volume {name} already, and it is not this one")
-        fields = fields_of(replace(record, state="making", volume_uid="", cut_at=0))
         tools.create(record.name, size, fields, option_class=record.option_class)
         if reserve:
             tags = {OWNER: POOL_OWNER, KIND: CUT, OF: record.name, CUT_AT: str(time.time_ns())}
@@ -160,7 +161,8 @@ def _begin(tools: Tools, seen: View, record: Record, origin: Entry, take: Take) 
             )
 
     take(seen, make, size + reserve)
-    copy = read_entry(tools.made(record.name))
+    made = tools.created(seen.group, record.name, fields, option_class=record.option_class)
+    copy = read_entry(made)
     cut = tools.made(cut_name(record.name)) if reserve else None
     if cut is not None and (cut.kind, cut.origin) != ("snapshot", origin.volume.name):
         raise BackendFailed(f"LVM says that it made a snapshot, and {cut.full_name} is none")

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localvolume.dynamic.classes.reserves import RESERVE
 from tests.cluster.support_csicalls import Caller
+from tests.host.support_devices import command
 from tests.suite.units import MIB
 
 from .support_lvm_counts import Counted, counted
@@ -102,6 +104,30 @@ def test_the_life_of_a_volume(csi: LvmCsiLab, counted: Counted, thin: bool) -> N
 
     took = counted.of(gone)
     assert changes(took) == {"lvchange-down": 1, "lvchange-tag": 1, "lvs": 2, "lvremove": 1}
+    csi.stop()
+
+
+def test_who_only_mounts_or_looks_asks_lvm_for_nothing(csi: LvmCsiLab, counted: Counted) -> None:
+    """As the kubelet does each minute, for each volume."""
+    csi.fill_node(thin=True)
+    caller = Caller(csi.kubelet)
+    caller.create("volume")
+    target = str(caller.use("volume"))
+    stats = partial(caller.call, "NodeGetVolumeStats", volume_id="volume", volume_path=target)
+    again: list[Callable[[], object]] = [
+        partial(caller.stage, "volume"),
+        partial(caller.publish, "volume"),
+        stats,
+    ]
+    for act in again:
+        # A filesystem that was just mounted is still written to.
+        csi.until(partial(counted.of, act), lambda took: not took)
+    caller.leave("volume")
+    # What is not active is activated, which is a change.
+    command("lvchange", "--quiet", "--activate", "n", f"{GROUP}/volume")
+    caller.use("volume")
+    assert (Path(target) / "lost+found").exists()
+    caller.leave("volume")
     csi.stop()
 
 

@@ -27,6 +27,7 @@ from localvolume.backends.model import (
     Record,
     Usage,
 )
+from localvolume.host.lvm.commands import LogicalVolume
 from localvolume.host.lvm.errors import LvmFailed
 from localvolume.host.lvm.report import BadReport
 from localvolume.host.lvm.thinmetadata import READING
@@ -73,11 +74,11 @@ class LvmSession:
         self._turns.close()
 
     @contextmanager
-    def using(self, *alone: str, kept: bool = False) -> Iterator[View]:
+    def using(self, *alone: str, kept: bool = False, changes: bool = True) -> Iterator[View]:
         """The pool as it is now, proven and locked; nothing else works with these volumes.
 
         With `kept`, the last look serves for as long as nothing can have changed since. What
-        removes a volume never relies on that.
+        removes a volume never relies on that. `changes`: whether the caller changes any of them.
         """
         with translated(self._name):
             begun = self._turns.begin()
@@ -91,7 +92,7 @@ class LvmSession:
                     try:
                         yield self._up(seen)
                     finally:
-                        if alone:
+                        if alone and changes:
                             self._kept.changed()
 
     def _read(self, *, kept: bool = False) -> View:
@@ -139,6 +140,14 @@ class LvmSession:
                     if name not in self._turns.busy:
                         failed.append(f"{name} cannot be activated: {error}")
         return failed
+
+    def active(self, entry: Entry) -> LogicalVolume:
+        """The volume with its device, activated if need be; the caller keeps others from it."""
+        try:
+            return self._tools.active(entry.volume)
+        finally:
+            if is_down(entry.volume):
+                self._kept.changed()
 
     def attach(self, entry: Entry) -> None:
         """Activate one volume, if it still is made or offered."""

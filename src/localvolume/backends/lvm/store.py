@@ -224,18 +224,18 @@ class LvmStore:
 
         `act` raises nothing. Raises NotThisVolume for a volume that is not complete or is removed.
         """
-        with self._session.using(record.name) as seen:
+        with self._session.using(record.name, kept=True, changes=False) as seen:
             entry = _living(seen, record)
             if entry.record.snapshot_of:
                 raise NotThisVolume(f"{record.name} is a snapshot: nobody uses it")
-            volume = self.tools.active(entry.volume)
+            volume = self._session.active(entry)
             with closed_after(open_device(volume.path, volume.device)) as fd:
                 known = entry.record
                 return act(Source(record=known, fd=fd, device=volume.path, fs_type=fs_of(known)))
 
     def usage(self, record: Record) -> Usage | None:
         """What a volume holds now; None if nothing measures it."""
-        with self._session.using() as seen:
+        with self._session.using(kept=True) as seen:
             return usage_now(_living(seen, record), read_mount_table())
 
     def adopt(self, name: str, directory: str, **fields: Any) -> Record:

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.host.btrfs import quota, subvolumes
 from tests.host.support_btrfs import (
     AS_NOBODY,
@@ -102,6 +103,24 @@ class TestSubvolumesInside:
             flush(here.root)
             assert here.usage(record).available_bytes == pytest.approx(SIZE, rel=0.02)
             assert fill(here.root / "a/more", MIB) == (MIB, 0)
+
+    def test_more_than_a_look_takes_in_hold_nobody_up(self, here: Pool) -> None:
+        """A tenant makes thousands in a second; a look that takes too long would stop the pool."""
+        here.backend = BtrfsBackend(most_subvolumes=10)
+        record, other = here.make("a"), here.make("b")
+        for number in range(8):
+            subvolume(here.root / f"a/{number}")
+        assert here.usage(other).used_bytes == 16384
+        for number in range(8, 11):
+            subvolume(here.root / f"a/{number}")
+        for one in (record, other):
+            usage = here.usage(one)
+            assert usage.used_bytes is None
+            assert "more than 10 subvolumes: no volume is measured" in usage.problem
+        assert here.backend.abilities(here.fd, here.path).enforce
+        assert fill(here.root / "b/file", 2 * SIZE)[1] == errno.EDQUOT
+        here.purge(here.retire(record))
+        assert here.usage(other).problem == ""
 
     def test_the_other_way_out_is_deleting_them(self, here: Pool) -> None:
         record = here.make("a")

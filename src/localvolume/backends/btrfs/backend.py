@@ -49,8 +49,9 @@ from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import MAKING
 from localvolume.host.btrfs import limits
 from localvolume.host.btrfs.limits import Held
-from localvolume.host.btrfs.quota import Quotas, have_counted, read_limit, set_limit
+from localvolume.host.btrfs.quota import Quotas, have_counted, read_limit, read_quotas, set_limit
 from localvolume.host.btrfs.subvolumes import (
+    TooMany,
     commit,
     create_subvolume,
     is_btrfs,
@@ -127,7 +128,7 @@ class BtrfsBackend(directories.InPlace):
 
     `counting`: how many seconds to wait until everything is counted, when asked what can be done,
     and when making. `gone_seconds`: how long to wait after a removal for the kernel's work in the
-    background, which goes on without us.
+    background, which goes on without us. `most_subvolumes`: beyond so many nothing is measured.
     """
 
     name: BackendName = "btrfs"
@@ -136,9 +137,11 @@ class BtrfsBackend(directories.InPlace):
         self,
         counting: tuple[float, float] = (_COUNTING_SHORT, _COUNTING_LONG),
         gone_seconds: float = 10.0,
+        most_subvolumes: int = limits.MOST,
     ) -> None:
         self._counting_short, self._counting_long = counting
         self._gone_seconds = gone_seconds
+        self._most_subvolumes = most_subvolumes
         # A look corrects limits, with records that may be older than the last growth: so the
         # largest size that a volume, by name and id, was ever given here counts.
         self._changing = threading.Lock()
@@ -210,7 +213,8 @@ class BtrfsBackend(directories.InPlace):
         made = replace(record, inode=identity)
         if not record.snapshot_of:
             return made
-        groups = self._counted(fd).groups
+        self._counted(fd)
+        groups = read_quotas(fd).groups
         if identity not in groups:
             raise BackendFailed("what the snapshot holds is not counted")
         holds = groups[identity].referenced
@@ -298,7 +302,11 @@ class BtrfsBackend(directories.InPlace):
             have_counted(fd, 0.0)
             with self._changing:
                 most = {record.inode: self._limit_now(record) for record in records}
-                held = limits.look(fd, most)
+                try:
+                    held = limits.look(fd, most, self._most_subvolumes)
+                except TooMany:
+                    unmeasured = Usage(problem=_TOO_MANY.format(self._most_subvolumes))
+                    return {record.name: unmeasured for record in records}
             found = fstatfs(fd)
         free = found.available * found.block_size
         shared = any(has_content_of(record) for record in records)
@@ -358,6 +366,12 @@ class BtrfsBackend(directories.InPlace):
 _COUNTING: Final = (
     "btrfs is counting everything anew, as its quotas were switched on or out of step: sizes are"
     " enforced once it has ended"
+)
+
+
+_TOO_MANY: Final = (
+    "its filesystem has more than {} subvolumes: no volume is measured there, and what lies in"
+    " those that tenants made inside volumes is not counted"
 )
 
 

@@ -22,9 +22,14 @@ import contextlib
 import errno
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from localvolume.host.btrfs.quota import Quotas, delete_group, read_quotas, set_limit
 from localvolume.host.btrfs.subvolumes import FIRST_ID, Subvolumes, commit, read_subvolumes
+
+MOST: Final = 30_000
+"""Subvolumes of a filesystem that a look takes in: all that are there are read each time, which
+takes a second or two for so many. A tenant makes thousands in a second."""
 
 #: Bytes left to a volume, within its limit, to delete what is inside it and has used up the rest.
 _TO_DELETE = 256 << 10
@@ -57,31 +62,34 @@ def lift(fd: int, identities: Iterable[int]) -> None:
                 set_limit(fd, identity, None)
 
 
-def look(fd: int, limits: Mapping[int, int | None]) -> dict[int, Held]:
+def look(fd: int, limits: Mapping[int, int | None], most: int = MOST) -> dict[int, Held]:
     """Measure volumes by their ids, and make each one and all inside it keep its limit.
 
-    Volumes that are gone are left out; so are all of them while the numbers mean nothing.
+    Volumes that are gone are left out; so are all of them while the numbers mean nothing. Raises
+    TooMany if the filesystem has more subvolumes than `most`.
     """
-    subvolumes = read_subvolumes(fd)
-    inside = {one: subvolumes.inside(one) for one in limits if one in subvolumes.parents}
+    inside = _inside(fd, limits, most)
     if any(inside.values()):
         # The limits set below depend on what they hold by now.
         commit(fd)
     quotas = read_quotas(fd)
     found = _held(quotas, inside)
     for identity, held in found.items():
-        most = limits[identity]
-        if most is not None:
+        limit = limits[identity]
+        if limit is not None:
             family = _family(quotas, identity, inside[identity])
-            _share(fd, quotas, family, most, held.referenced)
+            _share(fd, quotas, family, limit, held.referenced)
     return found
 
 
 def measure(fd: int, identities: Collection[int]) -> dict[int, Held]:
     """Measure volumes as of the last commit, and change nothing; else as `look`."""
-    subvolumes = read_subvolumes(fd)
-    inside = {one: subvolumes.inside(one) for one in identities if one in subvolumes.parents}
-    return _held(read_quotas(fd), inside)
+    return _held(read_quotas(fd), _inside(fd, identities))
+
+
+def _inside(fd: int, identities: Iterable[int], most: int | None = None) -> dict[int, list[int]]:
+    subvolumes = read_subvolumes(fd, most)
+    return subvolumes.inside_each(one for one in identities if one in subvolumes.parents)
 
 
 def _held(quotas: Quotas, inside: Mapping[int, Collection[int]]) -> dict[int, Held]:

@@ -64,11 +64,7 @@ def read_quotas(fd: int) -> Quotas:
     try:
         for item in search(fd, _QUOTA_TREE, (0, 0, 0), (last, 0xFF, last)):
             if item.type == _STATUS:
-                flags = struct.unpack_from("<Q", item.data, 16)[0]
-                found.on = bool(flags & _ON)
-                found.simple = bool(flags & _SIMPLE)
-                found.counting = bool(flags & _RESCAN)
-                found.consistent = not flags & (_RESCAN | _INCONSISTENT)
+                found = _state_in(item)
             elif item.type == _INFO:
                 _, referenced, _, exclusive = struct.unpack_from("<4Q", item.data)
                 sizes[item.offset] = referenced, exclusive
@@ -83,6 +79,27 @@ def read_quotas(fd: int) -> Quotas:
         for one, (referenced, exclusive) in sizes.items()
     }
     return found
+
+
+def read_state(fd: int) -> Quotas:
+    """As `read_quotas`, without the groups: anybody may make any number of these."""
+    try:
+        for item in search(fd, _QUOTA_TREE, (0, _STATUS, 0), (0, _STATUS, 0)):
+            return _state_in(item)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+    return Quotas(on=False)
+
+
+def _state_in(item: Item) -> Quotas:
+    flags = struct.unpack_from("<Q", item.data, 16)[0]
+    return Quotas(
+        on=bool(flags & _ON),
+        simple=bool(flags & _SIMPLE),
+        counting=bool(flags & _RESCAN),
+        consistent=not flags & (_RESCAN | _INCONSISTENT),
+    )
 
 
 def read_limit(fd: int, identity: int) -> int | None:
@@ -144,9 +161,9 @@ def set_limit(fd: int, identity: int, most: int | None) -> None:
 def have_counted(fd: int, seconds: float) -> Quotas:
     """Switch quotas on or start to recount if needed, and wait at most `seconds` for the end.
 
-    Returns the quotas as they are then, consistent or not.
+    Returns the quotas as they are then, consistent or not, without their groups.
     """
-    found = read_quotas(fd)
+    found = read_state(fd)
     if not found.on:
         switch_on(fd)
     elif not found.consistent and not is_counting(fd):
@@ -154,5 +171,5 @@ def have_counted(fd: int, seconds: float) -> Quotas:
     deadline = time.monotonic() + seconds
     while not (found.on and found.consistent) and time.monotonic() < deadline:
         time.sleep(0.01)
-        found = read_quotas(fd)
+        found = read_state(fd)
     return found

@@ -10,7 +10,7 @@ import array
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from localvolume.host.syscalls import BTRFS_MAGIC, fstatfs, ioc
@@ -121,23 +121,37 @@ class Subvolumes(NamedTuple):
 
     def inside(self, identity: int) -> list[int]:
         """Return the ids of all that lie in that one, at any depth; inner before outer."""
+        return self.inside_each([identity])[identity]
+
+    def inside_each(self, identities: Iterable[int]) -> dict[int, list[int]]:
+        """The same for several."""
         children: dict[int, list[int]] = {}
         for child, parent in self.parents.items():
             children.setdefault(parent, []).append(child)
-        found, waiting = [], [identity]
-        while waiting:
-            below = children.get(waiting.pop(), [])
-            found += below
-            waiting += below
-        # Each was found after the one it lies in.
-        found.reverse()
-        return found
+        return {identity: _below(children, identity) for identity in identities}
 
 
-def read_subvolumes(fd: int) -> Subvolumes:
-    """List all subvolumes of the filesystem."""
+def _below(children: Mapping[int, list[int]], identity: int) -> list[int]:
+    found, waiting = [], [identity]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    # Each was found after the one it lies in.
+    found.reverse()
+    return found
+
+
+class TooMany(Exception):
+    """There are more subvolumes than were to be read."""
+
+
+def read_subvolumes(fd: int, most: int | None = None) -> Subvolumes:
+    """List all subvolumes of the filesystem; raises TooMany if more than `most` have a name."""
     found = Subvolumes(set(), {})
     for item in search(fd, _ROOT_TREE, (5, _ROOT_ITEM, 0), (LAST_ID, _ROOT_REF, _MOST)):
+        if most is not None and len(found.parents) > most:
+            raise TooMany
         if item.type == _ROOT_ITEM:
             found.ids.add(item.objectid)
         elif item.type == _ROOT_REF:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.backends.capacity import capacity, most_of_cut, price, promised
+from localvolume.backends.image.backend import ImageBackend
 from localvolume.backends.image.measuring import anew, maps_of
 from localvolume.backends.model import (
     NoSpace,
@@ -166,6 +167,29 @@ def test_what_overwriting_may_take_is_outstanding(pool: ImagePool) -> None:
     assert usage_of(pool, origin, gone).outstanding_bytes == left + anew(6 * MIB)
     pool.purge(gone)
     assert usage_of(pool, origin).outstanding_bytes == left
+
+
+def test_a_look_counts_no_longer_than_it_may(pool: ImagePool, run: Run) -> None:
+    """Its tenants decide how long that takes. What there was no time for is taken to be shared."""
+    pool.backend = ImageBackend(run, str(pool.links), counting=1e-9)
+    records = [made(pool, "raw", name) for name in ("pvc-1", "pvc-2")]
+    for record in records:
+        written(pool, record, 8)
+    one, other = records
+    snapshotted(pool, one)
+    left = 8 * MIB + maps_of(16 * MIB)
+
+    def shared() -> list[int]:
+        found = pool.backend.usage(pool.fd, pool.path, records)
+        return [(found[record.name].outstanding_bytes or 0) - left for record in records]
+
+    assert shared() == [anew(8 * MIB), anew(8 * MIB)]
+    assert shared() == [anew(8 * MIB), 0]
+    written(pool, one, 2)
+    assert shared() == [anew(6 * MIB), 0]
+    assert shared() == [anew(6 * MIB), 0]
+    snapshotted(pool, other, "snapshot-2")
+    assert shared() == [anew(6 * MIB), anew(8 * MIB)]
 
 
 @pytest.mark.parametrize("fs_type", ["ext4", "xfs"])

@@ -24,6 +24,7 @@ from localvolume.backends.image.fullcopy import STALL_SECONDS, FullCopies
 from localvolume.backends.image.growing import NO_ROOM, grow_image
 from localvolume.backends.image.links import LINKS, Links, one_name
 from localvolume.backends.image.measuring import Surroundings, is_untouched, usage_of
+from localvolume.backends.image.sharing import SECONDS, Sharing
 from localvolume.backends.image.store import (
     IMAGES_PLACE,
     TRASH_PLACE,
@@ -61,18 +62,25 @@ class ImageBackend:
     """Images in a pool; see ``model.Backend``.
 
     ``run`` runs host commands for a worker thread. ``links`` is where the links are made, as this
-    process sees it; the host sees that directory as LINKS. The others are of ``FullCopies``.
+    process sees it; the host sees that directory as LINKS. ``counting`` is of ``Sharing``, and the
+    others are of ``FullCopies``.
     """
 
     name: BackendName = "image"
 
     def __init__(
-        self, run: Run, links: str = LINKS, stall: float = STALL_SECONDS, notes: str = NOTES
+        self,
+        run: Run,
+        links: str = LINKS,
+        stall: float = STALL_SECONDS,
+        notes: str = NOTES,
+        counting: float = SECONDS,
     ) -> None:
         self._run = run
         self._at = Attachments(Links(links), run)
         in_full = FullCopies(self._at, stall, notes)
         self._copying = Copying(run, self._at, in_full.fill)
+        self._sharing = Sharing(counting)
 
     def identity(self, fd: int) -> int:
         """The inode number, which identifies an image."""
@@ -125,7 +133,11 @@ class ImageBackend:
         copying.check(record, origin)
         check_overwriting(pool, record)
         fill = partial(self._copying.fill, pool, record=record, origin=origin)
-        made = self._made(pool, path, record, fill)
+        try:
+            made = self._made(pool, path, record, fill)
+        finally:
+            self._sharing.cut(pool, origin.inode)
+        self._sharing.cut(pool, made.inode)
         if made.snapshot_of:
             return made
         with self._at.attached(pool, made):
@@ -151,12 +163,15 @@ class ImageBackend:
         for record, origin in members:
             copying.check(record, origin)
             check_overwriting(pool, record)
-        with ExitStack() as images:
-            begun = [
-                Begun(images.enter_context(self._new_image(pool, path, record)), record, origin)
-                for record, origin in members
-            ]
-            return cut_together(self._at, pool, begun)
+        try:
+            with ExitStack() as images:
+                begun = [
+                    Begun(images.enter_context(self._new_image(pool, path, record)), record, origin)
+                    for record, origin in members
+                ]
+                return cut_together(self._at, pool, begun)
+        finally:
+            self._sharing.cut(pool, *(origin.inode for _, origin in members))
 
     def _made(self, pool: int, path: str, record: Record, fill: Callable[[int], Record]) -> Record:
         """Make a new image, filled as said, and return the record with its inode."""
@@ -258,15 +273,15 @@ class ImageBackend:
         """From the mounted filesystem, an unmounted ext4's superblock or the image's blocks."""
         found = {}
         surroundings = Surroundings()
-        shares = self._copying.may_share(pool, records)
-        for record in records:
+        look = self._sharing.look(pool) if self._copying.may_share(pool, records) else None
+        for record in records if look is None else look.in_turn(records):
             place, name = _place_of(record)
             # A volume that cannot be measured now is left out; attaching it reports what is wrong.
             with (
                 suppress(OSError, BackendFailed),
                 store.the_image(pool, place, name, record.inode) as fd,
             ):
-                found[record.name] = usage_of(fd, record, surroundings, shares=shares)
+                found[record.name] = usage_of(fd, record, surroundings, look)
         return found
 
     def retire(self, pool: int, path: str, record: Record) -> None:

@@ -8,8 +8,8 @@ from functools import cached_property
 from localvolume.backends.fstools import ext_super, mounted_usage, unmounted_ext4_usage
 from localvolume.backends.image.filesystem import content_of
 from localvolume.backends.image.growing import begun_bytes
+from localvolume.backends.image.sharing import Look
 from localvolume.backends.model import BackendFailed, Record, Usage
-from localvolume.host.filesystem import reflink
 from localvolume.host.filesystem.allocation import has_data
 from localvolume.host.loop import attach as loopattach
 from localvolume.host.loop.attach import Loop
@@ -29,10 +29,10 @@ class Surroundings:
         return read_mount_table()
 
 
-def usage_of(fd: int, record: Record, surroundings: Surroundings, *, shares: bool) -> Usage:
+def usage_of(fd: int, record: Record, surroundings: Surroundings, look: Look | None) -> Usage:
     """What the open image holds, as far as known, and what it takes of its pool.
 
-    `shares`: whether it may share blocks with other files. Raises OSError.
+    `look` tells what it shares with other files; None: it can share nothing. Raises OSError.
     """
     if record.snapshot_of:
         taken = os.fstat(fd).st_blocks * 512
@@ -47,7 +47,7 @@ def usage_of(fd: int, record: Record, surroundings: Surroundings, *, shares: boo
     outstanding = 0
     if record.state != "removed":  # an image in the trash takes nothing more
         outstanding = max(0, found.st_size + maps_of(found.st_size) - taken)
-        outstanding += anew(reflink.shared_bytes(fd)) if shares else 0
+        outstanding += anew(look.shared_bytes(fd)) if look is not None else 0
     return replace(
         usage or Usage(), begun_bytes=begun, taken_bytes=taken, outstanding_bytes=outstanding
     )

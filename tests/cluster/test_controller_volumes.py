@@ -158,7 +158,7 @@ def test_many_volumes_of_many_nodes(ground: Ground) -> None:
     for volume in volumes[:35]:
         ground.gone(volume)
     ground.stays(*volumes[35:])
-    assert ground.metric(DELETED, phase="Available") == 35
+    ground.until(lambda: ground.metric(DELETED, phase="Available"), lambda value: value == 35)
     assert not ground.metric(FAILED, phase="Available")
 
 

@@ -344,7 +344,7 @@ def test_a_deleted_volume_goes_after_its_object(lab: FlexLab) -> None:
         "lost+found",
     ]
     lab.until(lambda: lab.metric("localvolume_flexvolume_removed_total"), lambda n: n == 1)
-    assert lab.logged("removed:")
+    lab.until(lambda: lab.logged("removed:"), bool)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -102,7 +102,7 @@ class Controller:
         argv += [f"--leader-elect-lease-duration={LEASE_SECONDS}s"]
         argv += [f"--leader-elect-renew-deadline={RENEW_SECONDS}s"]
         argv += ["--leader-elect-retry-period=300ms"]
-        argv += [f"--storageclass-names={','.join(classes)}", "--worker-threads=4"]
+        argv += [f"--storageclass-names={','.join(classes)}", "--worker-threads=2"]
         argv += ["--stale-pv-discovery-interval=1s", "--pvc-deletion-delay=0"]
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(

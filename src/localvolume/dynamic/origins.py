@@ -6,31 +6,24 @@ nothing about whose data it is.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.config.syntax.names import fault_of_object_name
 from localvolume.config.syntax.readers import quoted
+from localvolume.dynamic.asking import Asking, Question
 from localvolume.dynamic.model import Origin
-from localvolume.kube.backoff import Backoff
 from localvolume.kube.cache import key_of
 from localvolume.kube.client import Client
-from localvolume.kube.errors import ApiError, NotThere, TellTheAdministrator
+from localvolume.kube.errors import NotThere, TellTheAdministrator
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS, SNAPSHOTS
 from localvolume.kube.objects import DataSource, PersistentVolumeClaim
 from localvolume.volumes import claims
 from localvolume.volumes.marks import NODE_LABEL
 from localvolume.volumes.objects import claim_of, is_being_deleted
 from localvolume.volumes.snapshots import MODE_CHANGE, owner_of
-
-log = logging.getLogger(__name__)
-
-FIRST_WAIT: Final = 1.0
-LONGEST_WAIT: Final = 60.0
-"""How long until the API server is asked again, while the claim has no volume."""
 
 _READY: Final = "is not ready yet"
 
@@ -41,45 +34,26 @@ class Origins:
     def __init__(self, client: Client, node_key: str, wake: Callable[[], object]) -> None:
         self._client = client
         self._node_key = node_key
-        self._wake = wake
-        self._told: dict[str, Origin] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._asking = Asking[Origin](wake)
 
     def look(self, waiting: Iterable[PersistentVolumeClaim]) -> Mapping[str, Origin]:
         """What is known of the claims that wait for a copy, by UID; begins to ask for the rest."""
-        those = {claim.metadata.uid: claim for claim in waiting}
-        over = {uid for uid, task in self._asking.items() if task.done()}
-        for uid in over | (self._asking.keys() - those.keys()):
-            self._asking.pop(uid).cancel()
-            self._told.pop(uid, None)
-        for uid in those.keys() - self._asking.keys():
-            self._asking[uid] = asyncio.create_task(self._keep_asking(those[uid]))
-        return dict(self._told)
+        return self._asking.look(
+            {
+                claim.metadata.uid: Question(key_of(claim), partial(self._told, claim))
+                for claim in waiting
+            }
+        )
 
     async def stop(self) -> None:
         """Ask no more."""
-        tasks = list(self._asking.values())
-        self._asking.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._asking.stop()
 
-    async def _keep_asking(self, claim: PersistentVolumeClaim) -> None:
-        uid, backoff = claim.metadata.uid, Backoff(FIRST_WAIT, LONGEST_WAIT, spread=0.5)
-        while True:
-            try:
-                told = await self.ask(claim)
-            except TellTheAdministrator as error:
-                told = Origin(problem=str(error))
-            except ApiError as error:
-                # An unavailable API server says nothing of what it has.
-                log.warning("%s: %s", key_of(claim), error)
-                await asyncio.sleep(backoff.next(error.after))
-                continue
-            if self._told.get(uid) != told:
-                self._told[uid] = told
-                self._wake()
-            await asyncio.sleep(backoff.next())
+    async def _told(self, claim: PersistentVolumeClaim) -> Origin:
+        try:
+            return await self.ask(claim)
+        except TellTheAdministrator as error:
+            return Origin(problem=str(error))
 
     async def ask(self, claim: PersistentVolumeClaim) -> Origin:
         """Whose content the claim asks for, as of now. Raises ApiError."""

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from localvolume.dynamic.pools import PURGERS
 from tests.cluster.support_dynamic import DynamicLab
-from tests.host.support_devices import command
+from tests.host.support_devices import frozen
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
-
-
-@contextlib.contextmanager
-def frozen(where: Path) -> Iterator[None]:
-    """What deletes in the filesystem hangs in the kernel until it is thawed."""
-    command("fsfreeze", "--freeze", where)
-    try:
-        yield
-    finally:
-        subprocess.run(["fsfreeze", "--unfreeze", where], check=True, timeout=120)
 
 
 def test_purges_that_hang_keep_no_other_pool_from_purging(dynamic: DynamicLab) -> None:

@@ -173,6 +173,12 @@ class ApiUnderTest:
         found: Body = answer.body
         return found
 
+    async def in_phase(self, path: str, phase: str) -> Body:
+        """The object once it is in that phase."""
+        return await until_async(
+            lambda: self.now(path), lambda found: found["status"].get("phase") == phase
+        )
+
     async def own_namespace(self) -> str:
         """Make a namespace for this test, with its service account; paths then lead there."""
         await self.made(NAMESPACES, {"metadata": {"name": self.unique}})

@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.contract.support_api import ApiUnderTest, Body, claim, pod, storage_class, volume
+from tests.contract.support_api import ApiUnderTest, claim, pod, storage_class, volume
 from tests.suite.api import CLASSES, NODES, VOLUMES
 from tests.suite.until import until_async
-
-
-async def phase(api: ApiUnderTest, path: str, wanted: str) -> Body:
-    """The object once it is in a phase."""
-    return await until_async(
-        lambda: api.now(path), lambda found: found["status"].get("phase") == wanted
-    )
 
 
 async def volumes(api: ApiUnderTest, **specs: dict[str, Any]) -> None:
@@ -23,12 +16,12 @@ async def volumes(api: ApiUnderTest, **specs: dict[str, Any]) -> None:
         body["metadata"]["name"] = f"{api.unique}-{suffix}"
         await api.made(VOLUMES, body)
     for suffix in specs:
-        await phase(api, f"{VOLUMES}/{api.unique}-{suffix}", "Available")
+        await api.in_phase(f"{VOLUMES}/{api.unique}-{suffix}", "Available")
 
 
 async def bound(api: ApiUnderTest, name: str | None = None) -> str:
     """Which volume a claim gets, by its suffix."""
-    found = await phase(api, f"{api.claims}/{name or api.unique}", "Bound")
+    found = await api.in_phase(f"{api.claims}/{name or api.unique}", "Bound")
     return str(found["spec"]["volumeName"].rpartition("-")[2])
 
 
@@ -54,7 +47,7 @@ async def test_binding_as_both_sides_record_it(api: ApiUnderTest) -> None:
     }
     assert mine["status"]["capacity"] == {"storage": "2Gi"}
     assert mine["status"]["accessModes"] == ["ReadWriteOnce"]
-    theirs = await phase(api, f"{VOLUMES}/{api.unique}-a", "Bound")
+    theirs = await api.in_phase(f"{VOLUMES}/{api.unique}-a", "Bound")
     reference = theirs["spec"]["claimRef"]
     assert reference.pop("resourceVersion").isdecimal()
     assert reference == {
@@ -111,7 +104,7 @@ async def test_a_volume_kept_for_a_claim(api: ApiUnderTest) -> None:
     assert await bound(api) == "free"
     late = await api.made(api.claims, claim(f"{api.unique}-late", api.unique))
     assert await bound(api, f"{api.unique}-late") == "kept"
-    found = await phase(api, f"{VOLUMES}/{api.unique}-kept", "Bound")
+    found = await api.in_phase(f"{VOLUMES}/{api.unique}-kept", "Bound")
     assert found["spec"]["claimRef"]["uid"] == late["metadata"]["uid"]
     assert "annotations" not in found["metadata"], "not bound by the controller"
 
@@ -140,7 +133,7 @@ async def test_a_claim_goes_and_its_volume_is_released(
     assert await bound(api) == "a"
     await api.delete(f"{api.claims}/{api.unique}")
     path = f"{VOLUMES}/{api.unique}-a"
-    found = await phase(api, path, end)
+    found = await api.in_phase(path, end)
     assert found["spec"]["claimRef"]["uid"] == made["metadata"]["uid"]
     assert (await api.get(f"{api.claims}/{api.unique}")).status == 404
     # A claim of the same name is somebody else.
@@ -161,12 +154,12 @@ async def test_a_claim_whose_volume_is_gone_is_lost(api: ApiUnderTest) -> None:
     await api.made(api.claims, claim(api.unique, api.unique))
     assert await bound(api) == "a"
     path = f"{VOLUMES}/{api.unique}-a"
-    await phase(api, path, "Bound")
+    await api.in_phase(path, "Bound")
     held = await api.delete(path)
     assert held.body["metadata"]["finalizers"] == ["kubernetes.io/pv-protection"]
     assert (await api.now(path))["status"]["phase"] == "Bound"
     await api.patch(path, {"metadata": {"finalizers": None}})
-    await phase(api, f"{api.claims}/{api.unique}", "Lost")
+    await api.in_phase(f"{api.claims}/{api.unique}", "Lost")
 
 
 async def test_a_deleted_volume_goes_with_its_claim(api: ApiUnderTest) -> None:
@@ -174,7 +167,7 @@ async def test_a_deleted_volume_goes_with_its_claim(api: ApiUnderTest) -> None:
     await api.made(api.claims, claim(api.unique, api.unique))
     assert await bound(api) == "a"
     path = f"{VOLUMES}/{api.unique}-a"
-    await phase(api, path, "Bound")
+    await api.in_phase(path, "Bound")
     await api.delete(path)
     await api.delete(f"{api.claims}/{api.unique}")
 
@@ -215,7 +208,7 @@ async def test_the_first_consumer(api: ApiUnderTest) -> None:
     assert held.body["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
     assert "deletionTimestamp" in (await api.now(f"{api.claims}/{api.unique}"))["metadata"]
     await api.delete(f"{api.pods}/{api.unique}", gracePeriodSeconds=0)
-    await phase(api, f"{VOLUMES}/{api.unique}-near", "Released")
+    await api.in_phase(f"{VOLUMES}/{api.unique}-near", "Released")
 
 
 async def test_a_claim_in_use_stays(api: ApiUnderTest) -> None:

@@ -35,12 +35,6 @@ async def asked(api: ApiUnderTest, name: str) -> Body:
     )
 
 
-async def in_phase(api: ApiUnderTest, path: str, wanted: str) -> Body:
-    return await until_async(
-        lambda: api.now(path), lambda found: found["status"].get("phase") == wanted
-    )
-
-
 async def provided(api: ApiUnderTest, size: str = "1Gi", **fields: Any) -> Body:
     """A claim of a class with a provisioner, bound to the volume made for it; the volume."""
     await api.made(CLASSES, storage_class(api.unique, provisioner=PROVISIONER, **fields))
@@ -61,8 +55,8 @@ async def provided(api: ApiUnderTest, size: str = "1Gi", **fields: Any) -> Body:
         },
     )
     await api.made(VOLUMES, body)
-    await in_phase(api, f"{api.claims}/{api.unique}", "Bound")
-    return await in_phase(api, f"{VOLUMES}/{api.unique}", "Bound")
+    await api.in_phase(f"{api.claims}/{api.unique}", "Bound")
+    return await api.in_phase(f"{VOLUMES}/{api.unique}", "Bound")
 
 
 async def test_the_provisioner_of_the_class_is_asked(api: ApiUnderTest) -> None:
@@ -94,9 +88,9 @@ async def test_a_claim_that_finds_a_volume_asks_nobody(api: ApiUnderTest) -> Non
     await api.own_namespace()
     await api.made(CLASSES, storage_class(api.unique, provisioner=PROVISIONER))
     await api.made(VOLUMES, volume(api.unique))
-    await in_phase(api, f"{VOLUMES}/{api.unique}", "Available")
+    await api.in_phase(f"{VOLUMES}/{api.unique}", "Available")
     await api.made(api.claims, claim(api.unique, api.unique))
-    found = await in_phase(api, f"{api.claims}/{api.unique}", "Bound")
+    found = await api.in_phase(f"{api.claims}/{api.unique}", "Bound")
     assert not ASKED.items() & found["metadata"]["annotations"].items()
 
 
@@ -120,7 +114,7 @@ async def test_a_volume_of_a_provisioner_stays_released(api: ApiUnderTest) -> No
     await provided(api)
     await api.delete(f"{api.claims}/{api.unique}")
     path = f"{VOLUMES}/{api.unique}"
-    await in_phase(api, path, "Released")
+    await api.in_phase(path, "Released")
     await api.patch(path, {"metadata": {"finalizers": ["kubernetes.io/pv-protection", "a.b/c"]}})
     await api.delete(path)
 
@@ -138,13 +132,13 @@ async def test_a_released_volume_can_be_kept_for_its_claims_successor(api: ApiUn
     await provided(api)
     await api.delete(f"{api.claims}/{api.unique}")
     path = f"{VOLUMES}/{api.unique}"
-    await in_phase(api, path, "Released")
+    await api.in_phase(path, "Released")
     await api.patch(path, {"spec": {"claimRef": {"uid": None, "resourceVersion": None}}})
-    await in_phase(api, path, "Available")
+    await api.in_phase(path, "Available")
     other = await api.made(api.claims, claim(f"{api.unique}-other", api.unique))
     await asked(api, other["metadata"]["name"])
     again = await api.made(api.claims, claim(api.unique, api.unique))
-    assert (await in_phase(api, path, "Bound"))["spec"]["claimRef"]["uid"] == (
+    assert (await api.in_phase(path, "Bound"))["spec"]["claimRef"]["uid"] == (
         again["metadata"]["uid"]
     )
     assert (await api.now(f"{api.claims}/{api.unique}-other"))["status"]["phase"] == "Pending"

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from localvolume_lab.sandbox import Sandbox
-from tests.contract.support_api import ApiUnderTest, Body, claim, pod, storage_class, volume
+from tests.contract.support_api import ApiUnderTest, claim, pod, storage_class, volume
 from tests.suite.api import CLASSES, NODES, VOLUMES
-from tests.suite.until import until_async
 
 
 @pytest.fixture
@@ -25,12 +24,6 @@ async def node(api: ApiUnderTest, name: str, **spec: object) -> None:
     await api.made(NODES, {"metadata": meta, "spec": spec, "status": status})
 
 
-async def in_phase(api: ApiUnderTest, path: str, phase: str) -> Body:
-    return await until_async(
-        lambda: api.now(path), lambda found: found["status"].get("phase") == phase
-    )
-
-
 async def test_a_tenant_comes_and_goes(api: ApiUnderTest) -> None:
     mode = {"volumeBindingMode": "WaitForFirstConsumer"}
     await api.made(CLASSES, storage_class("fast", **mode))
@@ -40,14 +33,14 @@ async def test_a_tenant_comes_and_goes(api: ApiUnderTest) -> None:
     await api.patch(f"{NODES}/a-node", {"spec": {"unschedulable": True}})
     await api.made(api.claims, claim("mine", "fast"))
     await api.made(api.pods, pod("tenant", "mine"))
-    running = await in_phase(api, f"{api.pods}/tenant", "Running")
+    running = await api.in_phase(f"{api.pods}/tenant", "Running")
     assert running["spec"]["nodeName"] == "b-node"
     assert running["status"]["containerStatuses"][0]["ready"] is True
     assert (await api.now(f"{api.claims}/mine"))["spec"]["volumeName"] == "b"
 
     await api.delete(f"{api.claims}/mine")
     await api.delete(f"{api.pods}/tenant")
-    await in_phase(api, f"{VOLUMES}/b", "Released")
+    await api.in_phase(f"{VOLUMES}/b", "Released")
     assert (await api.get(f"{api.pods}/tenant")).status == 404
     assert (await api.get(f"{api.claims}/mine")).status == 404
 
@@ -63,14 +56,14 @@ async def test_nodes_that_do_not_take_a_pod(api: ApiUnderTest) -> None:
     await api.made(api.pods, pod("picky", nodeSelector={"disk": "fast"}))
     tolerations = [{"key": "k", "operator": "Exists"}]
     await api.made(api.pods, pod("tolerant", tolerations=tolerations))
-    tolerant = await in_phase(api, f"{api.pods}/tolerant", "Running")
+    tolerant = await api.in_phase(f"{api.pods}/tolerant", "Running")
     assert tolerant["spec"]["nodeName"] == "a-tainted"
     for name in ("any", "picky"):
         assert "nodeName" not in (await api.now(f"{api.pods}/{name}"))["spec"]
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     await api.patch(f"{NODES}/c-not-ready/status", {"status": ready})
     for name in ("any", "picky"):
-        found = await in_phase(api, f"{api.pods}/{name}", "Running")
+        found = await api.in_phase(f"{api.pods}/{name}", "Running")
         assert found["spec"]["nodeName"] == "c-not-ready"
     assert not (await api.now(f"{NODES}/c-not-ready"))["spec"].get("taints")
 
@@ -86,7 +79,7 @@ async def test_several_claims_need_several_volumes(api: ApiUnderTest) -> None:
     body = volume("a", storageClassName="fast")
     body["metadata"]["name"] = "a2"
     await api.made(VOLUMES, body)
-    await in_phase(api, f"{api.pods}/both", "Running")
+    await api.in_phase(f"{api.pods}/both", "Running")
     names = {
         (await api.now(f"{api.claims}/{name}"))["spec"]["volumeName"] for name in ("one", "two")
     }
@@ -113,7 +106,7 @@ async def test_an_odd_pod_does_not_stop_the_others(
     assert answer.status == 201
     await node(api, "a-node")
     await api.made(api.pods, pod("even"))
-    await in_phase(api, f"{api.pods}/even", "Running")
+    await api.in_phase(f"{api.pods}/even", "Running")
     assert "Nodes on pods ('default', 'odd')" in caplog.text
     answer = await api.post(api.pods, {"metadata": {"name": "flat"}, "spec": []})
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")

@@ -6,9 +6,7 @@ itself once the disk is well again.
 
 import contextlib
 import os
-import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from localvolume.cleaning.paces import CleaningPaces
 from localvolume.host.block import blockdev
 from tests.cluster.support_agent import Class, Lab, Volume
 from tests.cluster.support_endpoints import samples
-from tests.host.support_devices import LoopDevice, command, loop_device, spare_loop_name
+from tests.host.support_devices import LoopDevice, command, frozen, loop_device, spare_loop_name
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -91,7 +89,7 @@ def test_a_disk_that_hangs_while_it_is_cleaned(scene: Scene) -> None:
     first = lab.published(scene.fs, "disk")
     claim = lab.bound(first)
     (where / "secret").write_text("tenant")
-    with _frozen(where):
+    with frozen(where):
         lab.delete_claim(claim)
         scene.refused(first, "no answer from the host")
         assert lab.until(lambda: lab.metric("localvolume_host_calls_hung"), bool)
@@ -104,7 +102,7 @@ def test_a_disk_that_hangs_while_it_is_cleaned(scene: Scene) -> None:
 def test_a_disk_that_hangs_when_it_is_discovered(scene: Scene) -> None:
     lab = scene.lab
     where = scene.filesystem("disk")
-    with _frozen(where):
+    with frozen(where):
         lab.start()
         scene.served()
     lab.published(scene.fs, "disk")
@@ -238,13 +236,3 @@ def _read(device: LoopDevice, place: int) -> bytes:
         return os.pread(fd, 6, place)
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def _frozen(where: Path) -> Iterator[None]:
-    """Writes to the filesystem, also of its directories, wait until it is thawed."""
-    command("fsfreeze", "--freeze", where)
-    try:
-        yield
-    finally:
-        subprocess.run(["fsfreeze", "--unfreeze", where], check=True, timeout=120)

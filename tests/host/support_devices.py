@@ -337,6 +337,16 @@ def bind(source: Path, where: Path | None = None, *, read_only: bool = False) ->
 
 
 @contextlib.contextmanager
+def frozen(where: Path) -> Iterator[None]:
+    """Whatever changes the filesystem hangs in the kernel until it is thawed."""
+    command("fsfreeze", "--freeze", where)
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", where], check=True, timeout=120)
+
+
+@contextlib.contextmanager
 def immutable(path: Path, flag: str = "+i") -> Iterator[Path]:
     """Set an inode flag with chattr, and clear it at the end if the file is still there."""
     command("chattr", flag, path)

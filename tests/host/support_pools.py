@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,26 @@ from typing import Any
 import pytest
 
 from localvolume.backends.directory.backend import DirectoryBackend
-from localvolume.backends.model import Backend, Record
+from localvolume.backends.model import Backend, Record, Usage
 from localvolume.backends.pool.pool import PoolStore
 from localvolume.config.pools import PoolConfig
 from tests.host.support_devices import filesystem
 
 ON_EXT4 = pytest.mark.needs("root", "loop", "ext4")
+
+
+class Numbered(DirectoryBackend):
+    """Numbers its volumes as if nothing of any were on the disk yet; the numbers limit nothing."""
+
+    def free_project(self, pool: int, record: Record, taken: Collection[int]) -> int:
+        time.sleep(0.01)
+        return next(one for one in range(100_000, 200_000) if one not in taken)
+
+    def attach(self, pool: int, path: str, record: Record) -> None:
+        pass
+
+    def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
+        return {}
 
 
 def config_of(where: Path, **fields: Any) -> PoolConfig:

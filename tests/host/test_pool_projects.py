@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from localvolume.backends.directory.backend import DirectoryBackend
 from localvolume.backends.directory.projects import ProjectTaken
-from localvolume.backends.model import Record, Usage
+from localvolume.backends.model import Record
 from localvolume.backends.pool.pool import PoolStore
 from localvolume.config.pools import PoolConfig
 from tests.host.support_devices import filesystem
-from tests.host.support_pools import ON_EXT4, offer, purge, store_in, tree, wish
+from tests.host.support_pools import ON_EXT4, Numbered, offer, purge, store_in, tree, wish
 
 pytestmark = ON_EXT4
-
-
-class Numbered(DirectoryBackend):
-    """Numbers its volumes as if nothing of any were on the disk yet; the numbers limit nothing."""
-
-    def free_project(self, pool: int, record: Record, taken: Collection[int]) -> int:
-        time.sleep(0.01)
-        return next(one for one in range(100_000, 200_000) if one not in taken)
-
-    def attach(self, pool: int, path: str, record: Record) -> None:
-        pass
-
-    def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
-        return {}
 
 
 @contextmanager

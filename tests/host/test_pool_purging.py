@@ -8,14 +8,13 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from localvolume.backends.directory.backend import DirectoryBackend
-from localvolume.backends.model import BackendFailed, Impossible, Record, Usage
+from localvolume.backends.model import BackendFailed, Impossible
 from localvolume.host.tree.erasing import Eraser
 from tests.host.support_devices import (
     command,
@@ -26,7 +25,7 @@ from tests.host.support_devices import (
     mounted,
     tmpfs,
 )
-from tests.host.support_pools import ON_EXT4, offer, pool_on, purge, store_in, tree, wish
+from tests.host.support_pools import ON_EXT4, Numbered, offer, pool_on, purge, store_in, tree, wish
 from tests.suite.units import MIB
 
 pytestmark = ON_EXT4
@@ -351,17 +350,6 @@ class TestAbilities:
 
     def test_no_two_volumes_have_one_quota_project(self) -> None:
         """OpenEBS handed out the highest it had seen and one: twice the same to two at once."""
-
-        class Numbered(DirectoryBackend):
-            def free_project(self, pool: int, record: Record, taken: Collection[int]) -> int:
-                time.sleep(0.01)
-                return next(one for one in range(100_000, 200_000) if one not in taken)
-
-            def attach(self, pool: int, path: str, record: Record) -> None:
-                """The numbers limit nothing here."""
-
-            def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
-                return {}
 
         with filesystem("ext4") as where, store_in(where, backend=Numbered()) as store:
             store.open()

@@ -128,6 +128,29 @@ def test_a_round_in_spite_of(scene: Scene, orders: list[Order]) -> None:
     scene.check(requests=90)
 
 
+@pytest.mark.parametrize(("verb", "resource"), [("list", "jobs"), ("post", "persistentvolumes")])
+def test_what_an_agent_begins_with_is_asked_again_when_the_server_says(
+    lab: Lab, proxy: Proxy, verb: str, resource: str
+) -> None:
+    """With a status of which the client, unlike of 429 and 503, makes nothing by itself."""
+    wait = 6
+    order = Order(
+        *("answer", (verb,), resource, 1, 500, "ServerTimeout"),
+        headers={"Retry-After": str(wait)},
+    )
+    proxy.orders.append(order)
+    lab.kubeconfig = proxy.kubeconfig
+    lab.add_class("fs")
+    lab.start(wait=False, confined=True)
+
+    def asked() -> list[float]:
+        return [one.at for one in proxy.seen if (one.verb, one.resource) == (verb, resource)]
+
+    first, second, *_ = lab.until(asked, lambda found: len(found) >= 2)
+    assert order.met == 1
+    assert second - first >= wait
+
+
 def test_watches_cut_again_and_again(scene: Scene) -> None:
     scene.proxy.cut_watches()
     scene.lab.stack.enter_context(tmpfs(scene.where))

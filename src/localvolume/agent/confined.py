@@ -64,7 +64,7 @@ class Confined:
                     self.problem = ""
                     return
                 log.info("whether the agent is confined to its node: %s", error)
-                await asyncio.sleep(backoff.next())
+                await asyncio.sleep(backoff.next(error.after))
             else:
                 if self.problem != _UNCONFINED:
                     log.error("%s", _UNCONFINED)

@@ -132,7 +132,7 @@ class JobWatch:
                     self._refuse(error)
                 except ApiError as error:
                     log.warning("jobs: %s", error)
-                    await asyncio.sleep(backoff.next())
+                    await asyncio.sleep(backoff.next(error.after))
                     continue
                 else:
                     backoff.reset()

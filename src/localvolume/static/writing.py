@@ -51,12 +51,12 @@ class RecordWriter:
         """
         if entry.recorded == "nowhere":
             return ""
-        generation = secrets.token_hex(8)
 
         def offered() -> Recorded:
             with self.records.locked(entry):
                 if self.records.read(entry) != entry.recorded:
                     raise Superseded(f"{entry.path}: its record has changed")
+                generation = secrets.token_hex(8)
                 record = next_offer(entry.recorded, generation, self.records.root_of(entry))
                 return record if self.records.write(entry, record) else "nowhere"
 

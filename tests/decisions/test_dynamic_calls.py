@@ -22,23 +22,28 @@ from localvolume.dynamic.calls import (
 from localvolume.dynamic.model import (
     AnswerCall,
     Call,
+    CutGroupCall,
     GrowCall,
     GrowCalled,
     Hold,
     Keep,
     Make,
     MakeCalled,
+    ModifyCall,
     Publish,
     Purge,
     RemoveCall,
     RemoveCalled,
     Retire,
+    SnapshotCall,
     TakeAway,
 )
+from localvolume.dynamic.plan.calls.groups import group_key
 from localvolume.dynamic.plan.calls.volumes import room_of
 from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.dynamic.plan.world import World
 from localvolume.kube.objects import CSISource, PersistentVolume
+from localvolume.volumes.attributes import Attributes
 from localvolume.volumes.capacity import GIB, MIB
 from tests.decisions.support_dynamic import (
     a,
@@ -272,6 +277,28 @@ def test_one_whose_pool_was_taken_out_of_the_configuration_is_not_said_to_be_gon
         assert "no pool that is configured" in why
     # One of another handle says nothing of it.
     a(AnswerCall, judged(REMOVE, csi_volume("pvc-2", number="mine", pool=None), pool()))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        grow(2 * GIB),
+        ModifyCall(key=NAME, attributes=Attributes(read_ops=2)),
+        SnapshotCall(key="cut-1", source=NAME),
+        create(name="pvc-2", source=NAME),
+        CutGroupCall(key=group_key("group-1"), name="group-1", sources=(NAME,)),
+    ],
+)
+def test_nor_is_it_said_of_such_a_one_that_there_is_none(call: Call) -> None:
+    held = csi_volume(NAME, number="mine", pool=None)
+    why = refused(NotNow, call, held, pool())
+    assert why == (
+        f"no pool that is configured here has it, and PersistentVolume {held.metadata.name} is of"
+        " it: bring its pool back"
+    )
+    refused(Unknown, call, csi_volume("pvc-3", number="mine", pool=None), pool())
+    # What is on record as removed is gone, whatever is still of it.
+    refused(Unknown, call, held, pool(called("removed", trash="pvc-1.00000000")))
 
 
 def test_what_a_call_removed_stays_on_record_as_long_as_an_object_is_of_it() -> None:

@@ -417,6 +417,17 @@ def test_a_source_that_is_not_there(call: Call, there: list[Record]) -> None:
     assert "there is no" in refused(Unknown, call, cow(*there))
 
 
+def test_a_snapshot_whose_pool_was_taken_out_of_the_configuration_is_not_said_to_be_gone() -> None:
+    for told, why in (
+        (TELLS, "snapshot content mine is of it: bring its pool back"),
+        (UNREAD, "not all have been read yet"),
+    ):
+        found = action(cow(), name="pvc-2", calls=[restore()], told=told)
+        refusal = a(AnswerCall, found).refusal
+        assert type(refusal) is NotNow
+        assert why in str(refusal)
+
+
 @pytest.mark.parametrize("there", [[], [origin()]])
 def test_a_repeated_call_gets_its_copy_without_the_source(there: list[Record]) -> None:
     made = copied("offered")

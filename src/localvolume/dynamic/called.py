@@ -60,6 +60,7 @@ from localvolume.dynamic.model import (
     RemoveInlineCall,
     SnapshotCall,
 )
+from localvolume.dynamic.plan.calls.finding import check_here
 from localvolume.dynamic.plan.calls.groups import group_key, unknown_part
 from localvolume.dynamic.plan.calls.volumes import room_of
 from localvolume.dynamic.plan.world import World
@@ -415,7 +416,14 @@ class Calls:
             if pool.report.problem or name in pool.report.unreadable:
                 why = pool.report.problem or pool.report.unreadable[name]
                 raise NotNow(f"it may be in pool {pool.config.name}: {why}")
+        if kind == "volume" and not self._is_on_record(name):
+            check_here(World(self._known()), name, None)
         return None
+
+    def _is_on_record(self, name: str) -> bool:
+        """Whether a pool has something of that name, or had it until a call removed it."""
+        pools = self._known().pools
+        return name in self._since or any(name in pool.report.records for pool in pools)
 
     def _known(self) -> Facts:
         if self._facts is None:

@@ -78,6 +78,47 @@ def test_a_volume_is_gone_only_if_its_pool_says_so(csi: CsiLab) -> None:
     caller.delete(handle)
 
 
+def test_nothing_is_said_to_be_missing_whose_pool_is_away(csi: CsiLab) -> None:
+    csi.csi_pool("other", backend="image", size=64 * MIB)
+    csi.csi_pool("away", backend="image", size=256 * MIB)
+    csi.serve_here()
+    caller = Caller(csi.kubelet)
+    wanted = caller.wanted(f"{csi.unique}-volume")
+    made = caller.call("CreateVolume", **wanted, parameters={"pool": "away"})
+    handle = made.volume.volume_id
+    name = stock_volume(csi, handle, f"{csi.unique}-by-hand")
+    csi.settle()
+    both = dict(csi.settings["pools"])
+    (caller.use(handle) / "file").write_text("kept")
+    grown = {"capacity_range": {"required_bytes": 64 * MIB}}
+    target = str(caller.target(handle))
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("NodeStageVolume", caller.to_stage(handle)),
+        ("NodePublishVolume", caller.to_publish(handle)),
+        ("NodeGetVolumeStats", {"volume_id": handle, "volume_path": target}),
+        ("NodeExpandVolume", {"volume_id": handle, "volume_path": target, **grown}),
+        ("ControllerExpandVolume", {"volume_id": handle, **grown}),
+        ("ControllerGetVolume", {"volume_id": handle}),
+        ("CreateSnapshot", {"name": f"{csi.unique}-cut", "source_volume_id": handle}),
+    ]
+    configured(csi, {"other": both["other"]})
+    for rpc, fields in calls:
+        status, why = caller.refused(rpc, **fields)
+        assert status is Status.UNAVAILABLE, (rpc, why)
+        assert f"PersistentVolume {name} is of it: bring its pool back" in why
+    # There is none that no object tells of.
+    never = f"{csi.unique}-never"
+    assert caller.refused("NodeStageVolume", **caller.to_stage(never))[0] is Status.NOT_FOUND
+    # The pod goes on, and may end.
+    assert (caller.target(handle) / "file").read_text() == "kept"
+    caller.leave(handle)
+    assert caller.mounts() == []
+    configured(csi, both)
+    caller.grow(handle, 64 * MIB)
+    assert (caller.use(handle) / "file").read_text() == "kept"
+    caller.leave(handle)
+
+
 @pytest.mark.needs("xfs")
 def test_a_snapshot_is_gone_only_if_its_pool_says_so(lab: GroupLab) -> None:
     pool = pool_of_two(lab)

@@ -9,7 +9,7 @@ from localvolume.backends.modes import no_mode_change
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import NotNow, OutOfRange, Unknown, Wanted, Wrong
 from localvolume.dynamic.model import ClassFacts, Pool, Wish
-from localvolume.dynamic.plan.calls.finding import find
+from localvolume.dynamic.plan.calls.finding import check_here, find
 from localvolume.dynamic.plan.placing import VolumeMode, is_for
 from localvolume.dynamic.plan.world import Found, World, rounded
 from localvolume.volumes.capacity import quantity
@@ -18,6 +18,7 @@ from localvolume.volumes.capacity import quantity
 def origin_of(world: World, wanted: Wanted, class_facts: ClassFacts) -> Found:
     """The volume or snapshot whose content is wanted, in the one pool that can have the copy."""
     origin = find(world, wanted.source)
+    check_here(world, wanted.source, origin, snapshot=wanted.from_snapshot)
     if origin is None or not is_source(origin.record, snapshot=wanted.from_snapshot):
         kind = "snapshot" if wanted.from_snapshot else "volume"
         raise Unknown(f"there is no {kind} {wanted.source} here")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from localvolume.backends.model import has_content_of, outgrew
 from localvolume.dynamic.calls import NotNow
 from localvolume.dynamic.model import Action, AnswerCall, MakeCalled, RemoveCalled
 from localvolume.dynamic.plan.world import Found, World
+
+_UNTOLD: Final = "no pool that is configured here has it"
 
 
 def find(world: World, name: str) -> Found | None:
@@ -57,12 +61,19 @@ def completed(found: Found, namespace: str = "") -> Action:
 
 
 def check_untold(world: World, handle: str, *, snapshot: bool) -> None:
-    """Raises NotNow if an object says that this node has what no pool has: its pool may have been
-    taken out of the configuration. What was removed stays on record as long as an object is of it.
+    """Raises NotNow if an object says that this node has what a call removes and no pool has: its
+    pool may have been taken out of the configuration. What was removed stays on record as long as
+    an object is of it.
     """
     if told := world.told_of(handle, snapshot=snapshot):
         policy = "deletion policy" if snapshot else "reclaim policy"
         raise NotNow(
-            f"no pool that is configured here has it, and {told}: bring its pool back, or give that"
-            f" the {policy} Retain to leave the data where it is"
+            f"{_UNTOLD}, and {told}: bring its pool back, or give that the {policy} Retain to leave"
+            " the data where it is"
         )
+
+
+def check_here(world: World, handle: str, found: Found | None, *, snapshot: bool = False) -> None:
+    """The same for what a call is about and does not remove."""
+    if found is None and (told := world.told_of(handle, snapshot=snapshot)):
+        raise NotNow(f"{_UNTOLD}, and {told}: bring its pool back")

@@ -32,7 +32,7 @@ from localvolume.dynamic.model import (
     RemoveGroupCall,
 )
 from localvolume.dynamic.plan.calls.content import is_source
-from localvolume.dynamic.plan.calls.finding import check_untold, find
+from localvolume.dynamic.plan.calls.finding import check_here, check_untold, find
 from localvolume.dynamic.plan.calls.snapshots import check_holder, snapshot_record
 from localvolume.dynamic.plan.world import Found, World
 from localvolume.volumes.capacity import quantity
@@ -141,6 +141,7 @@ def _origins(world: World, call: CutGroupCall) -> list[Found]:
     here, missing = [], []
     for source in call.sources:
         found = find(world, source)
+        check_here(world, source, found)
         if found is None or not is_source(found.record, snapshot=False):
             missing.append(source)
         else:

@@ -9,7 +9,7 @@ from localvolume.backends.model import Record
 from localvolume.dynamic.calls import Differs, NoRoom, NotNow, Unknown, Wrong
 from localvolume.dynamic.model import Action, MakeCalled, SnapshotCall
 from localvolume.dynamic.plan.calls.content import check_content, check_copies, is_source
-from localvolume.dynamic.plan.calls.finding import answer, completed, find
+from localvolume.dynamic.plan.calls.finding import answer, check_here, completed, find
 from localvolume.dynamic.plan.world import Found, World, rounded
 from localvolume.volumes.attributes import NONE
 from localvolume.volumes.capacity import quantity
@@ -33,6 +33,7 @@ def cut(world: World, call: SnapshotCall, found: Found | None) -> Action:
         check_content(found)
         return answer(found, "it is cut")
     origin = find(world, call.source)
+    check_here(world, call.source, origin)
     if origin is None or not is_source(origin.record, snapshot=False):
         raise Unknown(f"there is no volume {call.source} here")
     check_holder(world, call.source, call.namespace)

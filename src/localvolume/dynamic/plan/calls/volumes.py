@@ -34,7 +34,7 @@ from localvolume.dynamic.model import (
 )
 from localvolume.dynamic.plan.attributes import unfit_for
 from localvolume.dynamic.plan.calls.content import is_source, origin_of, with_content_of
-from localvolume.dynamic.plan.calls.finding import answer, check_untold, completed
+from localvolume.dynamic.plan.calls.finding import answer, check_here, check_untold, completed
 from localvolume.dynamic.plan.paths import Unsafe, owner_of
 from localvolume.dynamic.plan.placing import (
     Placing,
@@ -160,6 +160,7 @@ def _check_limits(world: World, class_facts: ClassFacts) -> None:
 
 def grow(world: World, call: GrowCall, found: Found | None) -> Action:
     """Grow it, or answer that it has the size. Raises Refused."""
+    check_here(world, call.key, found)
     if (
         found is None
         or found.record.driver != CSI_DRIVER
@@ -190,6 +191,7 @@ def grow(world: World, call: GrowCall, found: Found | None) -> Action:
 
 def modify(world: World, call: ModifyCall, found: Found | None) -> Action:
     """Give it other attributes. Raises Refused."""
+    check_here(world, call.key, found)
     if found is None or not is_source(found.record, snapshot=False):
         raise Unknown(f"there is no volume {call.key} here")
     pool, record = found

@@ -91,21 +91,24 @@ def kernel(tmp_path: Path) -> Sys:
 
 
 @pytest.mark.parametrize(
-    ("path", "text"),
+    ("path", "text", "written"),
     [
-        ("dev/block/8:0/stat", STAT.replace("16", "17")),
-        ("dev/block/8:0/stat", STAT.replace("24", "25")),
-        ("dev/block/8:0/diskseq", "4"),
-        ("block/dm-3/dm/suspended", "1"),
-        ("block/dm-3/dev", "253:4"),
-        ("block/dm-3/dm/name", "v--g-other"),
+        ("dev/block/8:0/stat", STAT.replace("16", "17"), True),
+        ("dev/block/8:0/stat", STAT.replace("24", "25"), True),
+        ("dev/block/8:0/diskseq", "4", False),
+        ("block/dm-3/dm/suspended", "1", False),
+        ("block/dm-3/dev", "253:4", False),
+        ("block/dm-3/dm/name", "v--g-other", False),
     ],
 )
-def test_each_trace_of_a_change_is_told(kernel: Sys, path: str, text: str) -> None:
+def test_each_trace_of_a_change_is_told(kernel: Sys, path: str, text: str, written: bool) -> None:
     before = kernel.traces()
     assert before is not None
     kernel.write(path, text)
-    assert kernel.traces() not in (None, before)
+    now = kernel.traces()
+    assert now not in (None, before)
+    assert now is not None
+    assert now.is_but_written(before) == written
 
 
 def test_volumes_of_others_are_no_trace(kernel: Sys) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localvolume.backends.lvm.kept import Kept
-from localvolume.backends.model import PoolReport
+from localvolume.backends.model import NotThisVolume, PoolReport
 from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from tests.host.support_devices import command
 from tests.suite.units import MIB
@@ -58,6 +58,12 @@ def removed(pool: Pool) -> None:
     pool.lvm.remove(pool.there("pvc-1"))
 
 
+def given_away(pool: Pool) -> None:
+    """No tag of ours is left."""
+    ours = [word for tag in pool.there("pvc-1").tags for word in ("--deltag", tag)]
+    command("lvchange", "--quiet", *ours, f"{pool.group}/pvc-1")
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -74,6 +80,36 @@ def test_what_others_change_is_seen(
     before = keep(either, counted)
     change(either)
     assert what(seen(either)) != what(before)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (renamed, "is not there"),
+        (tagged, "is left alone"),
+        (removed, "is not there"),
+        (given_away, "is not there"),
+    ],
+)
+def test_who_mounts_a_volume_sees_what_others_change_while_somebody_writes(
+    either: Pool, counted: Counted, change: Callable[[Pool], None], why: str
+) -> None:
+    offered, busy = either.offer(), either.offer("busy", volume_mode="Block")
+    keep(either, counted)
+
+    def use() -> str:
+        write(either.node(busy.name), os.urandom(4096))
+        return either.store.use(offered, lambda source: source.device)
+
+    assert not counted.of(use)
+    assert use() == either.node("pvc-1")
+    # That writes nothing to a disk.
+    command("lvchange", "--quiet", "--activate", "n", f"{either.group}/pvc-1")
+    assert use() == either.node("pvc-1")
+    until(lambda: counted.of(use), lambda took: not took)
+    change(either)
+    with pytest.raises(NotThisVolume, match=why):
+        use()
 
 
 def test_what_is_written_into_a_thin_pool_is_seen(thin: Pool, counted: Counted) -> None:

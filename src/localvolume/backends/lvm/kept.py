@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from localvolume.backends.lvm.view import View
+from localvolume.host.lvm.headers import headers
 from localvolume.host.lvm.traces import Traces, traces
 
 KEPT_SECONDS: Final = 600.0
@@ -23,6 +24,7 @@ KEPT_SECONDS: Final = 600.0
 class _Look:
     view: View
     traces: Traces
+    headers: tuple[bytes, ...] | None
     until: float
     changes: int
 
@@ -38,22 +40,34 @@ class Kept:
         self._last: _Look | None = None
         self._disks: tuple[str, ...] = ()
 
-    def view(self) -> View | None:
-        """The pool as it was seen last, if it still is so; None if LVM must be asked."""
+    def view(self, *, recorded: bool = False) -> View | None:
+        """The pool as it was seen last, if it still is so; None if LVM must be asked.
+
+        With `recorded`, somebody may have written to its volumes since: how full they, the pool and
+        reserves are is then out of date.
+        """
         last = self._last
         if last is None or last.changes != self._changes or time.monotonic() > last.until:
             return None
-        return last.view if traces(self._group, last.view.group.disks) == last.traces else None
+        disks = last.view.group.disks
+        now = traces(self._group, disks)
+        if now == last.traces:
+            return last.view
+        if not recorded or now is None or not now.is_but_written(last.traces):
+            return None
+        as_before = last.headers is not None and headers(disks) == last.headers
+        return last.view if as_before else None
 
     def look(self, read: Callable[[], View]) -> View:
         """Have the pool read anew, and keep what was seen."""
         # Before LVM reads: what changes meanwhile is seen then, or differs later.
         changes, disks = self._changes, self._disks
-        before = traces(self._group, disks)
+        before, recorded = traces(self._group, disks), headers(disks)
         view = read()
         self._disks = view.group.disks
         if before is not None and self._disks == disks:
-            self._last = _Look(view, before, time.monotonic() + self._seconds, changes)
+            until = time.monotonic() + self._seconds
+            self._last = _Look(view, before, recorded, until, changes)
         return view
 
     def changed(self) -> None:

@@ -74,16 +74,17 @@ class LvmSession:
         self._turns.close()
 
     @contextmanager
-    def using(self, *alone: str, kept: bool = False, changes: bool = True) -> Iterator[View]:
+    def using(self, *alone: str, kept: bool = False, recorded: bool = False) -> Iterator[View]:
         """The pool as it is now, proven and locked; nothing else works with these volumes.
 
         With `kept`, the last look serves for as long as nothing can have changed since. What
-        removes a volume never relies on that. `changes`: whether the caller changes any of them.
+        removes a volume never relies on that. With `recorded`, for a caller who changes nothing, it
+        serves until what LVM has on record may have changed: how full they are may be out of date.
         """
         with translated(self._name):
             begun = self._turns.begin()
             with self._turns.alone(*alone):
-                seen = self._read(kept=kept)
+                seen = self._read(kept=kept, recorded=recorded)
                 with self._turns.holding(seen.id, begun) as fresh:
                     if fresh:
                         # See what another agent did until a moment ago, and how it ended.
@@ -92,12 +93,12 @@ class LvmSession:
                     try:
                         yield self._up(seen)
                     finally:
-                        if alone and changes:
+                        if alone and not recorded:
                             self._kept.changed()
 
-    def _read(self, *, kept: bool = False) -> View:
+    def _read(self, *, kept: bool = False, recorded: bool = False) -> View:
         turn = self._turn
-        seen = self._kept.view() if kept else None
+        seen = self._kept.view(recorded=recorded) if kept or recorded else None
         if seen is None:
             seen = self._kept.look(lambda: replace(self._tools.read(), turn=turn))
         known = self.known_ids | ({self._seen} if self._seen else set())

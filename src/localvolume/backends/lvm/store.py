@@ -224,7 +224,7 @@ class LvmStore:
 
         `act` raises nothing. Raises NotThisVolume for a volume that is not complete or is removed.
         """
-        with self._session.using(record.name, kept=True, changes=False) as seen:
+        with self._session.using(record.name, recorded=True) as seen:
             entry = _living(seen, record)
             if entry.record.snapshot_of:
                 raise NotThisVolume(f"{record.name} is a snapshot: nobody uses it")

@@ -27,6 +27,14 @@ class Traces(NamedTuple):
     devices: tuple[tuple[str, ...], ...]
     """Of each active volume: the kernel's name and number, and whether it is suspended."""
 
+    def is_but_written(self, before: Traces) -> bool:
+        """Whether it is the same disks and devices, and only data may have been written since."""
+        return (
+            self.devices == before.devices
+            and len(self.disks) == len(before.disks)
+            and all(now[0] == then[0] for now, then in zip(self.disks, before.disks, strict=True))
+        )
+
 
 def traces(group: str, disks: Sequence[str], sys: str = sysfs.SYS) -> Traces | None:
     """Those of the group with these disks (`major:minor`); None if the kernel does not tell."""

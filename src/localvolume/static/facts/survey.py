@@ -141,20 +141,19 @@ class Survey:
         for class_name, names in self._names.items():
             config = classes[class_name]
             for name in names:
-                path = f"{config.mount_dir}/{name}"
+                path, host_path = f"{config.mount_dir}/{name}", f"{config.host_dir}/{name}"
                 mount = self._table.at(path)
                 known = self._known.get((class_name, name))
-                entry = Entry(class_name, name, path, f"{config.host_dir}/{name}")
-                is_offered = entry.host_path in offered
+                is_offered = host_path in offered
                 if is_offered:
                     # It may get a claim, and a tenant's data, before the reading has ended.
                     self._readings.outdate(path)
                 if not is_offered and not config.matches(name):
-                    entries.append(dataclasses.replace(entry, excluded=True))
+                    entries.append(Entry(class_name, name, path, host_path, excluded=True))
                 elif known and known.is_fresh(mount, is_offered, changes, self._paces.stale):
                     entries.append(known.entry)
                 else:
-                    unread.append((entry, mount))
+                    unread.append((Entry(class_name, name, path, host_path), mount))
         entries.extend(await self._read_all(unread, offered))
         problems = dict(self._problems)
         for name in {one.class_name for one in entries if one.problem and one.problem.is_absence}:

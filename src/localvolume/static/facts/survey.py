@@ -189,16 +189,12 @@ class Survey:
 
     async def _list(self, classes: Mapping[str, ClassConfig]) -> None:
         self._names, self._problems = {}, {}
-        for config in classes.values():
-            directory = config.mount_dir
-            try:
-                self._inodes[config.name], listed = await self._workers.call(
-                    directory, self._paces.directory, _listed, directory
-                )
-            except (OSError, Hung) as error:
-                self._problems[config.name] = _directory_problem(config, error)
+        found = await asyncio.gather(*(self._listed(config) for config in classes.values()))
+        for name, listed in zip(classes, found, strict=True):
+            if isinstance(listed, str):
+                self._problems[name] = listed
             else:
-                self._names[config.name] = [entry.name for entry in listed]
+                self._inodes[name], self._names[name] = listed
         # Read after the listing, so that a mount made in between is seen with its name. Read anew,
         # as a moved directory takes the mounts below it along, and the kernel reports none of them.
         self._table = await self._mount_table(anew=True)
@@ -209,6 +205,14 @@ class Survey:
                 " what the host mounts and unmounts there is not seen here; its volumeMount needs"
                 " mountPropagation: HostToContainer"
             )
+
+    async def _listed(self, config: ClassConfig) -> tuple[_Inode, list[str]] | str:
+        """The class's directory and the names in it, or why it cannot be listed."""
+        directory = config.mount_dir
+        try:
+            return await self._workers.call(directory, self._paces.directory, _listed, directory)
+        except (OSError, Hung) as error:
+            return _directory_problem(config, error)
 
     def _hears_of(self, config: ClassConfig) -> bool:
         return self._table.hears_of(config.mount_dir)
@@ -447,9 +451,9 @@ def _inode_of(directory: str) -> _Inode:
     return found.st_dev, found.st_ino
 
 
-def _listed(directory: str) -> tuple[_Inode, list[host_entries.Entry]]:
-    """Which directory it is, and what lies in it. Raises OSError."""
-    return _inode_of(directory), host_entries.scan(directory)
+def _listed(directory: str) -> tuple[_Inode, list[str]]:
+    """Which directory it is, and the names in it. Raises OSError."""
+    return _inode_of(directory), [entry.name for entry in host_entries.scan(directory)]
 
 
 def _directory_problem(config: ClassConfig, error: OSError | Hung) -> str:

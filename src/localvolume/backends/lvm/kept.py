@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,9 @@ from localvolume.host.lvm.headers import headers
 from localvolume.host.lvm.traces import Traces, traces
 
 KEPT_SECONDS: Final = 600.0
+
+READING_SECONDS: Final = 1.0
+"""How long one who wants the headers waits for another who reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Kept:
         self._group = group
         self._seconds = seconds
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._changes = 0
         self._last: _Look | None = None
         self._disks: tuple[str, ...] = ()
@@ -55,20 +59,33 @@ class Kept:
             return last.view
         if not recorded or now is None or not now.is_but_written(last.traces):
             return None
-        as_before = last.headers is not None and headers(disks) == last.headers
+        as_before = last.headers is not None and self._headers(disks) == last.headers
         return last.view if as_before else None
 
     def look(self, read: Callable[[], View]) -> View:
         """Have the pool read anew, and keep what was seen."""
         # Before LVM reads: what changes meanwhile is seen then, or differs later.
         changes, disks = self._changes, self._disks
-        before, recorded = traces(self._group, disks), headers(disks)
+        before, recorded = traces(self._group, disks), self._headers(disks)
         view = read()
         self._disks = view.group.disks
         if before is not None and self._disks == disks:
             until = time.monotonic() + self._seconds
             self._last = _Look(view, before, recorded, until, changes)
         return view
+
+    def _headers(self, disks: Sequence[str]) -> tuple[bytes, ...] | None:
+        """What LVM has on record, None if that cannot be told now.
+
+        A read of a disk that hangs cannot be given up, as LVM's commands can: it costs one thread
+        for good, and must not cost one for each volume that is used.
+        """
+        if not self._reading.acquire(timeout=READING_SECONDS):
+            return None
+        try:
+            return headers(disks)
+        finally:
+            self._reading.release()
 
     def changed(self) -> None:
         """Keep nothing that was seen until now: something of ours has changed the pool."""

@@ -336,6 +336,7 @@ class ImageBackend:
                 with opened(pool, TRASH_PLACE) as parent:
                     os.unlink(trash, dir_fd=parent)
                     sync_directory(parent)
+        self._sharing.cut(pool, record.inode)
         tell(1, max(size, written))
 
     def is_untouched(self, pool: int, path: str, record: Record) -> bool:

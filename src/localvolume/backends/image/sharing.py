@@ -9,6 +9,7 @@ written to, and more by cuts alone.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -28,22 +29,25 @@ class _Counted(NamedTuple):
 
 @dataclass(eq=False)
 class Sharing:
-    """Remembers what was counted, by the pool's filesystem and the image's inode."""
+    """Remembers what was counted, by the pool's filesystem and the image's inode. Threads may use
+    it."""
 
     seconds: float = SECONDS
     _counted: dict[tuple[int, int], _Counted] = field(default_factory=dict)
     _cuts: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self, pool: int) -> Look:
         """Begin to look at the images of an open pool."""
         return Look(self, os.fstat(pool).st_dev, self.seconds)
 
     def cut(self, pool: int, *inodes: int) -> None:
-        """Forget what these images shared: one was cut of another. Tell it afterwards."""
+        """Forget what these images shared: one was cut of another, or goes. Tell it afterwards."""
         device = os.fstat(pool).st_dev
-        self._cuts += 1
-        for inode in inodes:
-            self._counted.pop((device, inode), None)
+        with self._lock:
+            self._cuts += 1
+            for inode in inodes:
+                self._counted.pop((device, inode), None)
 
     def counted(self, device: int, inode: int) -> _Counted | None:
         """What was counted last."""
@@ -52,8 +56,9 @@ class Sharing:
     def count(self, device: int, inode: int, fd: int) -> int:
         """Count it now. Raises OSError."""
         cuts, shared = self._cuts, reflink.shared_bytes(fd)
-        if cuts == self._cuts:
-            self._counted[device, inode] = _Counted(time.monotonic(), shared)
+        with self._lock:
+            if cuts == self._cuts:
+                self._counted[device, inode] = _Counted(time.monotonic(), shared)
         return shared
 
 

@@ -1,12 +1,15 @@
 """What tenants do inside a btrfs volume to have more than their share, or to keep it for ever."""
 
+import contextlib
 import dataclasses
 import errno
+import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -36,6 +39,27 @@ BOTH = pytest.mark.parametrize("simple", [False, True], ids=["full", "simple"])
 def here() -> Iterator[Pool]:
     with pool() as one:
         yield one
+
+
+@contextlib.contextmanager
+def ioctls(wanted: int) -> Iterator[list[bytes]]:
+    """What the kernel has answered to ioctls of that number meanwhile."""
+    real, answers = fcntl.ioctl, []
+
+    def noted(fd: int, number: int, request: Any = 0) -> Any:
+        answer = real(fd, number, request)
+        if number == wanted:
+            answers.append(bytes(request))
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fcntl, "ioctl", noted)
+        yield answers
+
+
+def items_in(answers: list[bytes]) -> int:
+    """How many items searches have found."""
+    return sum(int.from_bytes(one[64:68], "little") for one in answers)
 
 
 def subvolume(path: object) -> None:
@@ -108,19 +132,59 @@ class TestSubvolumesInside:
         """A tenant makes thousands in a second; a look that takes too long would stop the pool."""
         here.backend = BtrfsBackend(most_subvolumes=10)
         record, other = here.make("a"), here.make("b")
-        for number in range(8):
+        for number in range(11):
             subvolume(here.root / f"a/{number}")
-        assert here.usage(other).used_bytes == 16384
-        for number in range(8, 11):
-            subvolume(here.root / f"a/{number}")
-        for one in (record, other):
-            usage = here.usage(one)
-            assert usage.used_bytes is None
-            assert "more than 10 subvolumes: no volume is measured" in usage.problem
-        assert here.backend.abilities(here.fd, here.path).enforce
-        assert fill(here.root / "b/file", 2 * SIZE)[1] == errno.EDQUOT
+        found = here.backend.usage(here.fd, here.path, [record, other])
+        assert found["a"].used_bytes is None
+        assert "so many subvolumes or snapshots were made inside it" in found["a"].problem
+        assert (found["b"].used_bytes, found["b"].problem) == (16384, "")
         here.purge(here.retire(record))
         assert here.usage(other).problem == ""
+
+    def test_a_neighbour_of_one_with_too_many_keeps_its_limit(self, here: Pool) -> None:
+        here.backend = BtrfsBackend(most_subvolumes=10)
+        record, other = here.make("a"), here.make("b")
+        for number in range(20):
+            subvolume(here.root / f"a/{number}")
+        for number in range(5):
+            subvolume(here.root / f"b/{number}")
+        fill(here.root / "b/0/file", 2 * SIZE)
+        # Its share is half, whichever comes first.
+        for records in ([record, other], [other, record]):
+            found = here.backend.usage(here.fd, here.path, records)
+            assert found["a"].used_bytes is None
+            assert found["b"].used_bytes == pytest.approx(2 * SIZE, rel=0.01)
+            for where in ("b/0/file", "b/4/file", "b/file"):
+                assert fill(here.root / where, MIB)[1] == errno.EDQUOT
+
+    def test_what_one_leaves_of_its_share_is_the_others(self, here: Pool) -> None:
+        here.backend = BtrfsBackend(most_subvolumes=10)
+        record, other = here.make("a"), here.make("b")
+        for number in range(9):
+            subvolume(here.root / f"a/{number}")
+        subvolume(here.root / "b/0")
+        found = here.backend.usage(here.fd, here.path, [record, other])
+        assert "9 subvolumes" in found["a"].problem
+        assert "1 subvolumes" in found["b"].problem
+
+    def test_deleted_ones_are_not_read(self, here: Pool) -> None:
+        """The kernel lists them until it has freed them, which may take it minutes."""
+        record = here.make("a")
+        subvolume(here.root / "a/inner")
+        with ioctls(subvolumes._IOC_TREE_SEARCH_V2) as before:
+            assert "1 subvolumes" in here.usage(record).problem
+        with contextlib.ExitStack() as opened:
+            for number in range(20):
+                gone = here.root / f"a/{number}"
+                subvolume(gone)
+                # The kernel frees none that somebody has a file open in.
+                opened.enter_context((gone / "file").open("w"))
+                command("btrfs", "subvolume", "delete", gone)
+            subvolumes.commit(here.fd)
+            assert len(subvolumes.read_ids(here.fd)) >= 20
+            with ioctls(subvolumes._IOC_TREE_SEARCH_V2) as after:
+                assert "1 subvolumes" in here.usage(record).problem
+        assert items_in(after) == items_in(before)
 
     def test_the_other_way_out_is_deleting_them(self, here: Pool) -> None:
         record = here.make("a")

@@ -49,13 +49,12 @@ from localvolume.backends.pool import directories
 from localvolume.backends.pool.layout import MAKING
 from localvolume.host.btrfs import limits
 from localvolume.host.btrfs.limits import Held
-from localvolume.host.btrfs.quota import Quotas, have_counted, read_limit, read_quotas, set_limit
+from localvolume.host.btrfs.quota import Quotas, have_counted, read_groups, read_limit, set_limit
 from localvolume.host.btrfs.subvolumes import (
-    TooMany,
     commit,
     create_subvolume,
     is_btrfs,
-    read_subvolumes,
+    is_named,
     subvolume_id,
 )
 from localvolume.host.filesystem.inodeflags import lock_subvolume, unlock_subvolume
@@ -84,11 +83,16 @@ def limit_of(record: Record) -> int | None:
     return most if record.enforced and not record.snapshot_of else None
 
 
-def usage_of(record: Record, held: Held, most: int | None, free: int, *, shared: bool) -> Usage:
+def usage_of(
+    record: Record, held: Held | None, most: int | None, free: int, *, shared: bool
+) -> Usage:
     """The usage of a volume with the limit `most`; its pool has `free` bytes left.
 
-    `shared`: it may share data with copies. Whatever is shared may have to be written anew.
+    `held` None: too much was made inside it to be measured. `shared`: it may share data with
+    copies. Whatever is shared may have to be written anew.
     """
+    if held is None:
+        return Usage(problem=_TOO_MANY)
     if record.snapshot_of:
         return Usage(
             used_bytes=held.referenced,
@@ -128,7 +132,7 @@ class BtrfsBackend(directories.InPlace):
 
     `counting`: how many seconds to wait until everything is counted, when asked what can be done,
     and when making. `gone_seconds`: how long to wait after a removal for the kernel's work in the
-    background, which goes on without us. `most_subvolumes`: beyond so many nothing is measured.
+    background, which goes on without us. `most_subvolumes`: so many inside volumes are measured.
     """
 
     name: BackendName = "btrfs"
@@ -214,10 +218,10 @@ class BtrfsBackend(directories.InPlace):
         if not record.snapshot_of:
             return made
         self._counted(fd)
-        groups = read_quotas(fd).groups
-        if identity not in groups:
+        quotas = read_groups(fd, [identity])
+        if identity not in quotas.groups:
             raise BackendFailed("what the snapshot holds is not counted")
-        holds = groups[identity].referenced
+        holds = quotas.groups[identity].referenced
         if holds > record.holds_bytes and not record.cut_at:
             # Otherwise room could be lacking that is promised to others.
             raise NoSpace(
@@ -288,7 +292,7 @@ class BtrfsBackend(directories.InPlace):
         most = limit_of(grown)
         with _readable(pool) as fd:
             have_counted(fd, 0.0)
-            if record.inode not in read_subvolumes(fd).parents:
+            if not is_named(fd, record.inode):
                 raise NotThisVolume(f"there is no subvolume {record.inode} (any more)")
             with self._changing:
                 set_limit(fd, record.inode, most)
@@ -302,11 +306,7 @@ class BtrfsBackend(directories.InPlace):
             have_counted(fd, 0.0)
             with self._changing:
                 most = {record.inode: self._limit_now(record) for record in records}
-                try:
-                    held = limits.look(fd, most, self._most_subvolumes)
-                except TooMany:
-                    unmeasured = Usage(problem=_TOO_MANY.format(self._most_subvolumes))
-                    return {record.name: unmeasured for record in records}
+                held = limits.look(fd, most, self._most_subvolumes)
             found = fstatfs(fd)
         free = found.available * found.block_size
         shared = any(has_content_of(record) for record in records)
@@ -370,8 +370,8 @@ _COUNTING: Final = (
 
 
 _TOO_MANY: Final = (
-    "its filesystem has more than {} subvolumes: no volume is measured there, and what lies in"
-    " those that tenants made inside volumes is not counted"
+    "so many subvolumes or snapshots were made inside it that it is not measured, and no limit"
+    " holds for what is in new ones: have them deleted"
 )
 
 

@@ -23,7 +23,7 @@ from typing import Final
 from localvolume.backends.btrfs.removing import take_copy_away
 from localvolume.backends.model import NEED_FOR_GROUPS, Impossible, Record
 from localvolume.backends.pool import directories
-from localvolume.host.btrfs.subvolumes import read_subvolumes, snapshot_subvolume
+from localvolume.host.btrfs.subvolumes import read_inside, snapshot_subvolume
 from localvolume.host.filesystem.inodeflags import unlock
 from localvolume.host.syscalls import syncfs
 from localvolume.host.tree.beneath import LeadsOutside
@@ -76,8 +76,8 @@ def is_cut(making: int, record: Record, identify: directories.Identify) -> bool:
 
 
 def _refuse_inner(fd: int, origin: Record) -> None:
-    if inner := read_subvolumes(fd).inside(origin.inode):
+    if next(read_inside(fd, origin.inode), None) is not None:
         raise Impossible(
-            f"{origin.name} has {len(inner)} subvolumes or snapshots inside it, which a copy would"
-            " lack: make directories of them, or delete them"
+            f"{origin.name} has subvolumes or snapshots inside it, which a copy would lack: make"
+            " directories of them, or delete them"
         )

@@ -16,7 +16,9 @@ from localvolume.backends.model import BackendFailed, NotThisVolume, Progress
 from localvolume.host.btrfs import limits
 from localvolume.host.btrfs.subvolumes import (
     delete_subvolume,
-    read_subvolumes,
+    is_listed,
+    is_named,
+    read_inside,
     subvolume_id,
     sync_and_clean,
 )
@@ -54,10 +56,10 @@ def remove_subvolume(
     for attempt in range(_PASSES):
         if stop is not None and stop.is_set():
             raise BackendFailed("stopped as asked; the rest is deleted later")
-        subvolumes = read_subvolumes(fd)
-        if identity not in subvolumes.parents:
+        if not is_named(fd, identity):
             return deleted
-        doomed = [*subvolumes.inside(identity), identity]
+        # Inner before outer: the kernel deletes none that has another one inside.
+        doomed = [identity, *read_inside(fd, identity)][::-1]
         # A full volume has no space left even to delete something in it.
         limits.lift(fd, doomed)
         if attempt:
@@ -130,9 +132,11 @@ def wait_until_gone(
     if identities:
         sync_and_clean(fd)
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not stop.wait(0.02):
-        if not read_subvolumes(fd).ids.intersection(identities):
-            break
+    left = list(identities)
+    while left and time.monotonic() < deadline and not stop.wait(0.02):
+        # The kernel frees the last one last.
+        while left and not is_listed(fd, left[-1]):
+            left.pop()
     limits.forget(fd)
 
 

@@ -102,14 +102,14 @@ def _abilities(config: PoolConfig, pool: int, path: str, *, is_made: bool) -> Ab
         case "btrfs":
             from localvolume.backends.btrfs.backend import abilities_with
             from localvolume.backends.btrfs.copying import APART
-            from localvolume.host.btrfs.quota import read_quotas
+            from localvolume.host.btrfs.quota import read_state
             from localvolume.host.btrfs.subvolumes import is_btrfs
 
             if not is_btrfs(pool):
                 why = "its filesystem is not btrfs"
                 return Abilities(enforce=False, why_not=why, filesystem=False)
             # The agent switches quotas on where they are off.
-            found = read_quotas(pool)
+            found = read_state(pool)
             able = Abilities(enforce=True, overwrite=False, no_copies="", no_groups=APART)
             return abilities_with(found) if found.on else able
         case _:

@@ -12,6 +12,9 @@ all counts of the filesystem out of step, and nobody's limit holds until everyth
 and anybody may have a new subvolume charged to such a group of another volume (the kernel asks no
 permission), and so use up that one's limit. A subvolume's own group is safe from both.
 
+Subvolumes are read by their names, and of the groups only those that are asked for. Deleted ones
+keep both until the kernel has freed them, and a tenant makes and deletes thousands in a second.
+
 Some raw ioctls and deleted snapshots of large trees still put full quotas out of step. Then nothing
 is measured until everything has been recounted, which `have_counted` starts.
 """
@@ -20,16 +23,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
-from localvolume.host.btrfs.quota import Quotas, delete_group, read_quotas, set_limit
-from localvolume.host.btrfs.subvolumes import FIRST_ID, Subvolumes, commit, read_subvolumes
+from localvolume.host.btrfs.quota import (
+    Quotas,
+    delete_group,
+    read_groups,
+    read_limit,
+    read_quotas,
+    set_limit,
+)
+from localvolume.host.btrfs.subvolumes import FIRST_ID, commit, is_named, read_ids, read_inside
 
 MOST: Final = 30_000
-"""Subvolumes of a filesystem that a look takes in: all that are there are read each time, which
-takes a second or two for so many. A tenant makes thousands in a second."""
+"""Subvolumes inside volumes that a look takes in: each is read each time, which takes a second or
+two for so many. A tenant makes thousands in a second."""
 
 #: Bytes left to a volume, within its limit, to delete what is inside it and has used up the rest.
 _TO_DELETE = 256 << 10
@@ -55,41 +67,64 @@ def lift(fd: int, identities: Iterable[int]) -> None:
 
     Errors are ignored: if a limit stays, deleting says what is missing.
     """
-    groups = read_quotas(fd).groups
     with contextlib.suppress(OSError):
         for identity in identities:
-            if identity in groups and groups[identity].limit is not None:
+            if read_limit(fd, identity) is not None:
                 set_limit(fd, identity, None)
 
 
-def look(fd: int, limits: Mapping[int, int | None], most: int = MOST) -> dict[int, Held]:
+def look(fd: int, limits: Mapping[int, int | None], most: int = MOST) -> dict[int, Held | None]:
     """Measure volumes by their ids, and make each one and all inside it keep its limit.
 
-    Volumes that are gone are left out; so are all of them while the numbers mean nothing. Raises
-    TooMany if the filesystem has more subvolumes than `most`.
+    Volumes that are gone are left out; so are all of them while the numbers mean nothing. Those
+    that have more inside than their share of `most` are None: they are not measured, and the limits
+    there stay as they are.
     """
-    inside = _inside(fd, limits, most)
+    inside, beyond = _inside(fd, limits, most)
     if any(inside.values()):
         # The limits set below depend on what they hold by now.
         commit(fd)
-    quotas = read_quotas(fd)
+    quotas = read_groups(fd, chain(inside, *inside.values()))
     found = _held(quotas, inside)
     for identity, held in found.items():
         limit = limits[identity]
         if limit is not None:
             family = _family(quotas, identity, inside[identity])
             _share(fd, quotas, family, limit, held.referenced)
-    return found
+    return {**found, **dict.fromkeys(beyond)}
 
 
-def measure(fd: int, identities: Collection[int]) -> dict[int, Held]:
+def measure(fd: int, identities: Collection[int]) -> dict[int, Held | None]:
     """Measure volumes as of the last commit, and change nothing; else as `look`."""
-    return _held(read_quotas(fd), _inside(fd, identities))
+    inside, beyond = _inside(fd, identities, MOST)
+    quotas = read_groups(fd, chain(inside, *inside.values()))
+    return {**_held(quotas, inside), **dict.fromkeys(beyond)}
 
 
-def _inside(fd: int, identities: Iterable[int], most: int | None = None) -> dict[int, list[int]]:
-    subvolumes = read_subvolumes(fd, most)
-    return subvolumes.inside_each(one for one in identities if one in subvolumes.parents)
+def _inside(
+    fd: int, identities: Iterable[int], most: int
+) -> tuple[dict[int, list[int]], list[int]]:
+    """What lies in each volume that is there, and in which of them too much does.
+
+    Volumes take turns, one subvolume at a time, until `most` are read. So none with less than an
+    equal share is beyond, whatever the others have, and what one leaves of its share is theirs.
+    """
+    found: dict[int, list[int]] = {one: [] for one in identities if is_named(fd, one)}
+    beyond = []
+    turns = deque((one, read_inside(fd, one)) for one in found)
+    while turns:
+        identity, reading = turns.popleft()
+        one = next(reading, None)
+        if one is None:
+            continue
+        if most > 0:
+            most -= 1
+            found[identity].append(one)
+            turns.append((identity, reading))
+        else:
+            del found[identity]
+            beyond.append(identity)
+    return found, beyond
 
 
 def _held(quotas: Quotas, inside: Mapping[int, Collection[int]]) -> dict[int, Held]:
@@ -141,12 +176,12 @@ def forget(fd: int) -> None:
     """
     quotas = read_quotas(fd)
     if quotas.on:
-        subvolumes = read_subvolumes(fd)
+        ids = read_ids(fd)
         for one in quotas.groups:
-            if _is_stale(one, subvolumes):
+            if _is_stale(one, ids):
                 delete_group(fd, one)
 
 
-def _is_stale(identity: int, subvolumes: Subvolumes) -> bool:
+def _is_stale(identity: int, ids: Collection[int]) -> bool:
     # Ids only rise: one above all others may belong to a subvolume that is just being made.
-    return FIRST_ID <= identity < max(subvolumes.ids) and identity not in subvolumes.ids
+    return FIRST_ID <= identity < max(ids) and identity not in ids

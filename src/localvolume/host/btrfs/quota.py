@@ -10,9 +10,10 @@ import errno
 import fcntl
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from localvolume.host.btrfs.subvolumes import Item, search
+from localvolume.host.btrfs.subvolumes import FEW_BYTES, Item, search
 from localvolume.host.syscalls import ioc
 
 _MAGIC = 0x94
@@ -66,8 +67,7 @@ def read_quotas(fd: int) -> Quotas:
             if item.type == _STATUS:
                 found = _state_in(item)
             elif item.type == _INFO:
-                _, referenced, _, exclusive = struct.unpack_from("<4Q", item.data)
-                sizes[item.offset] = referenced, exclusive
+                sizes[item.offset] = _sizes_in(item)
             elif item.type == _LIMIT:
                 limits[item.offset] = _limit_in(item)
     except OSError as error:
@@ -81,15 +81,37 @@ def read_quotas(fd: int) -> Quotas:
     return found
 
 
+def read_groups(fd: int, identities: Iterable[int]) -> Quotas:
+    """As `read_quotas`, with those groups only, as far as they exist.
+
+    It is `consistent` if it was so before and after they were read.
+    """
+    found = read_state(fd)
+    for one in identities:
+        if (item := _item(fd, _INFO, one)) is not None:
+            referenced, exclusive = _sizes_in(item)
+            found.groups[one] = Group(
+                referenced=referenced, exclusive=exclusive, limit=read_limit(fd, one)
+            )
+    found.consistent = found.consistent and read_state(fd).consistent
+    return found
+
+
 def read_state(fd: int) -> Quotas:
     """As `read_quotas`, without the groups: anybody may make any number of these."""
+    item = _item(fd, _STATUS, 0)
+    return Quotas(on=False) if item is None else _state_in(item)
+
+
+def _item(fd: int, kind: int, identity: int) -> Item | None:
+    """One item of the quota tree; None if there is none, or no quotas."""
+    key = (0, kind, identity)
     try:
-        for item in search(fd, _QUOTA_TREE, (0, _STATUS, 0), (0, _STATUS, 0)):
-            return _state_in(item)
+        return next(search(fd, _QUOTA_TREE, key, key, FEW_BYTES), None)
     except OSError as error:
         if error.errno != errno.ENOENT:
             raise
-    return Quotas(on=False)
+        return None
 
 
 def _state_in(item: Item) -> Quotas:
@@ -104,13 +126,13 @@ def _state_in(item: Item) -> Quotas:
 
 def read_limit(fd: int, identity: int) -> int | None:
     """Return the limit of one group, in bytes; None if there is none, or no quotas."""
-    try:
-        for item in search(fd, _QUOTA_TREE, (0, _LIMIT, identity), (0, _LIMIT, identity)):
-            return _limit_in(item)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
-    return None
+    item = _item(fd, _LIMIT, identity)
+    return None if item is None else _limit_in(item)
+
+
+def _sizes_in(item: Item) -> tuple[int, int]:
+    _, referenced, _, exclusive = struct.unpack_from("<4Q", item.data)
+    return referenced, exclusive
 
 
 def _limit_in(item: Item) -> int | None:

@@ -10,7 +10,8 @@ import array
 import fcntl
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from localvolume.host.syscalls import BTRFS_MAGIC, fstatfs, ioc
@@ -34,11 +35,13 @@ FIRST_ID = 256
 LAST_ID = (1 << 64) - 257
 
 _ROOT_TREE = 1
-_ROOT_ITEM, _ROOT_REF = 132, 156
+_ROOT_ITEM, _ROOT_BACKREF, _ROOT_REF = 132, 144, 156
 _MOST = (1 << 64) - 1
 # transid, objectid, offset, type, length; the item follows.
 _HEADER = struct.Struct("=QQQII")
 _SEARCH_BYTES = 1 << 18
+#: Room for the answer where few items are expected, each much smaller than that.
+FEW_BYTES = 1 << 12
 
 
 class Item(NamedTuple):
@@ -98,7 +101,7 @@ def _named(name: str) -> bytearray:
 def delete_subvolume(fd: int, identity: int) -> None:
     """Delete the subvolume with that id, wherever it lies and whatever is in it.
 
-    Its name is gone at once; the kernel frees its space afterwards, and lists it without a parent
+    Its name is gone at once; the kernel frees its space afterwards, and lists it without a name
     until then. Raises OSError: ENOENT if there is none, ENOTEMPTY when others lie inside it,
     EROFS when it lies in a read-only one, EPERM when it is the default or is being sent.
     """
@@ -110,53 +113,45 @@ def delete_subvolume(fd: int, identity: int) -> None:
     fcntl.ioctl(fd, _IOC_SNAP_DESTROY_V2, request)
 
 
-class Subvolumes(NamedTuple):
-    """All subvolumes of a filesystem: the ids, and for those with a name, the one they lie in.
+def read_ids(fd: int) -> set[int]:
+    """The ids of all subvolumes of the filesystem, also of those that the kernel still frees."""
+    items = search(fd, _ROOT_TREE, (5, _ROOT_ITEM, 0), (LAST_ID, _ROOT_ITEM, _MOST))
+    return {item.objectid for item in items if item.type == _ROOT_ITEM}
 
-    An id without a parent is the top level, or the kernel is still freeing it.
+
+def is_listed(fd: int, identity: int) -> bool:
+    """Whether there is a subvolume with that id, or the kernel still frees it."""
+    return _has_any(fd, identity, _ROOT_ITEM)
+
+
+def is_named(fd: int, identity: int) -> bool:
+    """Whether there is a subvolume with that id which nobody has deleted."""
+    return _has_any(fd, identity, _ROOT_BACKREF)
+
+
+def _has_any(fd: int, identity: int, kind: int) -> bool:
+    return any(True for _ in _items(fd, identity, kind))
+
+
+def read_inside(fd: int, identity: int) -> Iterator[int]:
+    """Yield the ids of all subvolumes that lie in that one, at any depth; outer before inner.
+
+    Each is looked up by its name, and only when the caller asks for it. Deleted ones have no name,
+    so they cost nothing here: a tenant can leave any number of them for the kernel to free.
     """
-
-    ids: set[int]
-    parents: dict[int, int]
-
-    def inside(self, identity: int) -> list[int]:
-        """Return the ids of all that lie in that one, at any depth; inner before outer."""
-        return self.inside_each([identity])[identity]
-
-    def inside_each(self, identities: Iterable[int]) -> dict[int, list[int]]:
-        """The same for several."""
-        children: dict[int, list[int]] = {}
-        for child, parent in self.parents.items():
-            children.setdefault(parent, []).append(child)
-        return {identity: _below(children, identity) for identity in identities}
-
-
-def _below(children: Mapping[int, list[int]], identity: int) -> list[int]:
-    found, waiting = [], [identity]
+    seen, waiting = {identity}, deque([identity])
     while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    # Each was found after the one it lies in.
-    found.reverse()
-    return found
+        for item in _items(fd, waiting.popleft(), _ROOT_REF):
+            # A tenant may move them while they are read, and so have one found again for ever.
+            if item.offset not in seen:
+                seen.add(item.offset)
+                waiting.append(item.offset)
+                yield item.offset
 
 
-class TooMany(Exception):
-    """There are more subvolumes than were to be read."""
-
-
-def read_subvolumes(fd: int, most: int | None = None) -> Subvolumes:
-    """List all subvolumes of the filesystem; raises TooMany if more than `most` have a name."""
-    found = Subvolumes(set(), {})
-    for item in search(fd, _ROOT_TREE, (5, _ROOT_ITEM, 0), (LAST_ID, _ROOT_REF, _MOST)):
-        if most is not None and len(found.parents) > most:
-            raise TooMany
-        if item.type == _ROOT_ITEM:
-            found.ids.add(item.objectid)
-        elif item.type == _ROOT_REF:
-            found.parents[item.offset] = item.objectid
-    return found
+def _items(fd: int, identity: int, kind: int) -> Iterator[Item]:
+    first, last = (identity, kind, 0), (identity, kind, _MOST)
+    return search(fd, _ROOT_TREE, first, last, FEW_BYTES)
 
 
 def commit(fd: int) -> None:
@@ -175,13 +170,18 @@ def sync_and_clean(fd: int) -> None:
 
 
 def search(
-    fd: int, tree: int, first: tuple[int, int, int], last: tuple[int, int, int]
+    fd: int,
+    tree: int,
+    first: tuple[int, int, int],
+    last: tuple[int, int, int],
+    most_bytes: int = _SEARCH_BYTES,
 ) -> Iterator[Item]:
     """Yield the items of a tree whose keys (objectid, type, offset) lie in a range, in order.
 
-    Keys are compared as a whole: where objectids differ, the range includes other types, too.
+    Keys are compared as a whole: where objectids differ, the range includes other types, too. The
+    items are read in pieces of at most `most_bytes`.
     """
-    buffer = array.array("B", bytes(112 + _SEARCH_BYTES))
+    buffer = array.array("B", bytes(112 + most_bytes))
     while first <= last:
         struct.pack_into(
             "=7Q4I4Q",
@@ -191,7 +191,7 @@ def search(
             *(first[1], last[1], 0xFFFFFFFF, 0),
             *(0, 0, 0, 0),
         )
-        struct.pack_into("=Q", buffer, 104, _SEARCH_BYTES)
+        struct.pack_into("=Q", buffer, 104, most_bytes)
         fcntl.ioctl(fd, _IOC_TREE_SEARCH_V2, buffer)
         count = struct.unpack_from("=I", buffer, 64)[0]
         if not count:

@@ -27,6 +27,7 @@ from tests.host.support_btrfs import (
     pool,
 )
 from tests.host.support_devices import command, flush
+from tests.host.support_pools import store_in
 from tests.suite.units import MIB
 from tests.suite.until import until
 
@@ -136,6 +137,7 @@ class TestSubvolumesInside:
             subvolume(here.root / f"a/{number}")
         found = here.backend.usage(here.fd, here.path, [record, other])
         assert found["a"].used_bytes is None
+        assert found["a"].unbounded
         assert "so many subvolumes or snapshots were made inside it" in found["a"].problem
         assert (found["b"].used_bytes, found["b"].problem) == (16384, "")
         here.purge(here.retire(record))
@@ -152,10 +154,26 @@ class TestSubvolumesInside:
         # Its share is half, whichever comes first.
         for records in ([record, other], [other, record]):
             found = here.backend.usage(here.fd, here.path, records)
-            assert found["a"].used_bytes is None
+            assert found["a"].unbounded
             assert found["b"].used_bytes == pytest.approx(2 * SIZE, rel=0.01)
             for where in ("b/0/file", "b/4/file", "b/file"):
                 assert fill(here.root / where, MIB)[1] == errno.EDQUOT
+
+    def test_while_one_has_too_many_its_pool_enforces_no_sizes(self, here: Pool) -> None:
+        """So that no volume is made there whose room that one may take."""
+        backend = BtrfsBackend(most_subvolumes=10)
+        asked = here.record("a", directory="a", enforced=True)
+        with store_in(here.root, backend=backend, enforce=True) as store:
+            store.offered(store.make(asked))
+            for number in range(10):
+                subvolume(here.root / f"a/{number}")
+            assert store.look().abilities.enforce
+            subvolume(here.root / "a/10")
+            able = store.look().abilities
+            assert not able.enforce
+            assert able.why_not.startswith("a: so many subvolumes")
+            command("btrfs", "subvolume", "delete", here.root / "a/10")
+            assert store.look().abilities.enforce
 
     def test_what_one_leaves_of_its_share_is_the_others(self, here: Pool) -> None:
         here.backend = BtrfsBackend(most_subvolumes=10)
@@ -165,6 +183,7 @@ class TestSubvolumesInside:
         subvolume(here.root / "b/0")
         found = here.backend.usage(here.fd, here.path, [record, other])
         assert "9 subvolumes" in found["a"].problem
+        assert not found["a"].unbounded
         assert "1 subvolumes" in found["b"].problem
 
     def test_deleted_ones_are_not_read(self, here: Pool) -> None:

@@ -150,6 +150,8 @@ class Usage:
     begun_bytes: int = 0
     problem: str = ""
     """Why its limit does not hold, in words; "" if it does."""
+    unbounded: bool = False
+    """Nobody can tell what it holds or may still take, because of the `problem`."""
     taken_bytes: int | None = None
     """What it takes of its pool now; None: `used_bytes`."""
     outstanding_bytes: int | None = None
@@ -176,6 +178,15 @@ class Abilities:
     """Why there are clones and no snapshots, "" if there are both."""
     no_groups: str = NO_GROUPS
     """Why no two volumes can be cut at one moment, "" if they can."""
+
+
+def able_with(abilities: Abilities, usage: Mapping[str, Usage]) -> Abilities:
+    """What a pool can do while its volumes hold that: with one that is unbounded, it cannot keep
+    the sizes of others, as that one may take their room."""
+    for name, held in usage.items():
+        if held.unbounded and abilities.enforce:
+            return replace(abilities, enforce=False, why_not=f"{name}: {held.problem}")
+    return abilities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

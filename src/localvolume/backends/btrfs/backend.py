@@ -92,7 +92,7 @@ def usage_of(
     copies. Whatever is shared may have to be written anew.
     """
     if held is None:
-        return Usage(problem=_TOO_MANY)
+        return Usage(problem=_TOO_MANY, unbounded=True)
     if record.snapshot_of:
         return Usage(
             used_bytes=held.referenced,

@@ -23,6 +23,7 @@ from localvolume.backends.model import (
     Record,
     Source,
     Usage,
+    able_with,
     as_offered,
     outgrew,
 )
@@ -170,7 +171,7 @@ class PoolStore:
                     available_bytes=available,
                     unwell=unwell,
                     warnings=[f"nothing is made there any more: {unwell}"] if unwell else (),
-                    abilities=self._backend.abilities(root.pool, root.path),
+                    abilities=able_with(self._backend.abilities(root.pool, root.path), usage),
                     records=found,
                     usage=usage,
                     orphans=orphans(root.pool, {**using.reserved, **found}, unreadable),

@@ -18,6 +18,7 @@ from localvolume.backends.model import (
     PoolReport,
     Record,
     Usage,
+    able_with,
     has_content_of,
 )
 from localvolume.backends.pool.orphans import orphans
@@ -60,15 +61,17 @@ def prospect(config: PoolConfig, known: Known = NOTHING) -> PoolReport:
                 records, unreadable = dict(read.all()), read.unreadable()
             mount = read_mount_table().holding(path)
             total, available = space_of(pool)
+            usage = _usage(config, pool, path, records)
+            able = _abilities(config, pool, path, is_made=bool(pool_id))
             return PoolReport(
                 name=name,
                 id=pool_id,
                 total_bytes=total,
                 available_bytes=available,
                 unwell=str(mounted_failure(mount)) if mount is not None else "",
-                abilities=_abilities(config, pool, path, is_made=bool(pool_id)),
+                abilities=able_with(able, usage),
                 records=records,
-                usage=_usage(config, pool, path, records),
+                usage=usage,
                 orphans=orphans(pool, records, unreadable),
                 unreadable=unreadable,
                 filesystem=filesystem_of(pool, mount),

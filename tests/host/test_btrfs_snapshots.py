@@ -1,13 +1,17 @@
 """Snapshots and copies of btrfs volumes: cut at one moment, counted, independent of each other."""
 
+import array
 import dataclasses
 import errno
+import fcntl
 import os
 import random
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +34,8 @@ from tests.suite.until import until
 pytestmark = pytest.mark.needs("root", "loop", "btrfs")
 
 SIZE = 16 * MIB
+#: How a search of the tree that quotas are in begins.
+QUOTA_TREE = array.array("B", struct.pack("=Q", 8))
 
 
 @pytest.fixture
@@ -418,6 +424,48 @@ except OSError as error:
             assert not isinstance(failed.value, Impossible)
             until(lambda: committed(root).consistent)
             assert snapshot(store, origin).holds_bytes > 0
+
+    def test_what_it_holds_is_never_read_from_counts_out_of_step(
+        self, root: Path, store: PoolStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Somebody puts them out of step before any of our looks at them."""
+        origin = volume(store)
+        fill(root / "a/file", 4 * MIB)
+        command("btrfs", "subvolume", "snapshot", root / "a", root / "shares")
+        command("btrfs", "qgroup", "create", "7/7", root)
+        member = (f"0/{identity_of(root / 'shares')}", "7/7", root)
+        real, at, looks = fcntl.ioctl, 0, 0
+
+        def disturbed(fd: int, number: int, request: Any = 0) -> Any:
+            nonlocal looks
+            if number == subvolumes._IOC_TREE_SEARCH_V2 and request[:8] == QUOTA_TREE:
+                if looks == at:
+                    command("btrfs", "qgroup", "assign", "--no-rescan", *member)
+                    command("btrfs", "filesystem", "sync", root)
+                looks += 1
+            return real(fd, number, request)
+
+        refused: list[str] = []
+        while at <= looks:
+            looks = 0
+            wanted = snapshot_record(origin, f"s{at}", origin.size_bytes)
+            with monkeypatch.context() as patch:
+                patch.setattr(fcntl, "ioctl", disturbed)
+                try:
+                    store.copy(wanted, origin)
+                except BackendFailed as error:
+                    refused.append(str(error))
+                    made = False
+                else:
+                    made = True
+            if looks > at:
+                # If it was made, all had been counted anew before.
+                assert committed(root).consistent or not made
+                command("btrfs", "qgroup", "remove", "--no-rescan", *member)
+                command("btrfs", "quota", "rescan", "-w", root)
+            at += 1
+        assert refused
+        assert all("counting everything anew" in one for one in refused)
 
 
 class TestKilled:

@@ -219,6 +219,9 @@ class BtrfsBackend(directories.InPlace):
             return made
         self._counted(fd)
         quotas = read_groups(fd, [identity])
+        if not quotas.consistent:
+            # Everything began to be counted anew since.
+            raise BackendFailed(_COUNTING)
         if identity not in quotas.groups:
             raise BackendFailed("what the snapshot holds is not counted")
         holds = quotas.groups[identity].referenced

@@ -23,17 +23,17 @@ from localvolume.static.metrics import StaticMetrics
 from tests.decisions.support_controller import volume
 from tests.decisions.support_dynamic import lvm_pool, pool, record
 
-Samples = set[tuple[str, tuple[tuple[str, str], ...]]]
-"""The names and labels of what a scrape found."""
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+"""What a scrape found of gauges, by their names and labels."""
 
 OURS = str(Path(localvolume.__file__).parent)
 
 
 def scraped(registry: CollectorRegistry) -> Samples:
     return {
-        (sample.name, tuple(sorted(sample.labels.items())))
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in registry.collect()
-        if family.name.startswith("localvolume_")
+        if family.name.startswith("localvolume_") and family.type == "gauge"
         for sample in family.samples
         if sample.value
     }

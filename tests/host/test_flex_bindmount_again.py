@@ -49,7 +49,9 @@ def test_what_is_noted_already_is_not_written(driver: BindDriver, root: Path, ta
     driver.mount(volume(), str(target))
     before = record(root).stat()
     driver.note(NAME, {TAG_POLICY: "Delete"})
-    assert record(root).stat() == before
+    again = record(root).stat()
+    # It was read, which may count as an access: that time is not compared.
+    assert (again.st_ino, again.st_ctime_ns) == (before.st_ino, before.st_ctime_ns)
     driver.note(NAME, {TAG_POLICY: "Retain"})
     assert record(root).stat().st_ino != before.st_ino
 

@@ -226,15 +226,27 @@ def intruders(found: list[Write]) -> list[Write]:
     """What somebody wrote after another had taken the Lease.
 
     There can be one for each pause: a process that was stopped between its look at the clock and
-    its system call sends that when it is resumed, and the preconditions in it decide.
+    its system call sends that when it is resumed, and the preconditions in it decide. If that one
+    is a renewal, whoever sent it gives up before the answer: it says nothing of who holds the
+    Lease, and whoever does not know that it holds the Lease writes nothing by it.
     """
     holder, wrong = "", []
     for write in found:
         if write.act == "lease":
-            holder = write.user
+            holder = write.user if write.surely else holder
         elif write.user != holder:
             wrong.append(write)
     return wrong
+
+
+def test_a_renewal_whose_sender_gave_up_makes_nobody_an_intruder() -> None:
+    """As it was once: the second had the Lease, the first awoke and gave up at once."""
+    start = datetime.now(UTC)
+    acts = [("second", "lease", True), ("first", "lease", False), ("second", "lost", True)]
+    found = [Write(start, user, act, "a", surely=surely) for user, act, surely in acts]
+    assert not intruders(found)
+    found.append(Write(start, "first", "delete", "a"))
+    assert intruders(found) == found[-1:]
 
 
 def told(found: list[Write]) -> str:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from localvolume.dynamic.plan.volumes import NOBODY
+from localvolume.dynamic.plan.given import NOBODY
 from localvolume.volumes.moments import written
 from tests.attacks.support_copies import records_in
 from tests.attacks.support_etcd import Backup

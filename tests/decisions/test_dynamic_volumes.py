@@ -18,9 +18,9 @@ from localvolume.dynamic.model import (
     Retire,
     Secure,
 )
+from localvolume.dynamic.plan.given import NOBODY
 from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.undoing import marks_of
-from localvolume.dynamic.plan.volumes import NOBODY
 from localvolume.volumes import marks
 from localvolume.volumes.patches import secured, without_finalizer
 from localvolume.volumes.periods import Moment, Witnessed

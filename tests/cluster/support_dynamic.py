@@ -18,6 +18,7 @@ from tests.cluster.support_agent import Lab
 from tests.cluster.support_objects import Objects
 from tests.suite.api import CLAIMS, CLASSES, MERGE, VOLUMES
 from tests.suite.names import NODE_LABEL
+from tests.suite.until import until
 
 PROVISIONER = "dynamic.localvolume.dev"
 
@@ -41,7 +42,12 @@ class MadePool:
         return sorted(os.listdir(self.directory / ".localvolume" / "trash"))
 
     def records(self) -> list[str]:
-        return sorted(os.listdir(self.directory / ".localvolume" / "records"))
+        """The files of the records, of which none stays half written."""
+        directory = self.directory / ".localvolume" / "records"
+        return until(
+            lambda: sorted(os.listdir(directory)),
+            lambda names: not any(name.startswith(".") for name in names),
+        )
 
 
 class DynamicLab(Lab):

@@ -51,6 +51,16 @@ EVENTS: dict[str, Reason] = {
         "PersistentVolume. Where it says that a clock is far ahead, set the clocks right: until "
         "then the volume is kept.",
     ),
+    "VolumeKeptFromClaim": Reason(
+        "Warning",
+        "PersistentVolume",
+        "Pods do not get the volume by the claim that the PersistentVolume names, and nothing is "
+        "copied for that claim: another claim had it since, so the API server may have been set "
+        "back to before that.",
+        "Find out whose the data is. If it is to be that claim's, annotate the PersistentVolume as "
+        "the message says. Else copy it away first, by a claim made for a PersistentVolume that "
+        "names nobody (empty its `claimRef`).",
+    ),
     "VolumeNamesTaken": Reason(
         "Warning",
         "PersistentVolume",

@@ -91,6 +91,13 @@ OWN: Mapping[str, tuple[str, str]] = {
             "whose place it took. Its agent takes it away once the pool's record says the same"
         ),
     ),
+    "GIVEN_BACK_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        (
+            "written by an administrator: the UID of the claim that is to have a volume of the CSI "
+            "driver, though another claim had it since: `VolumeKeptFromClaim`"
+        ),
+    ),
     "HEALTH_ANNOTATION": (
         "annotation of a PersistentVolume",
         "what is wrong with the volume, while it is: [Health](../health.md)",

@@ -468,4 +468,6 @@ def test_what_is_undone_is_there_for_the_next_claim_of_that_name(
     assert done.returncode == 0
     csi.claim(claim["spec"]["storageClassName"], name=_name(claim), size="32Mi", node=None)
     csi.until(lambda: csi.phase(handle), lambda phase: phase == "Bound")
+    # That another claim has it is noted first.
+    csi.settle()
     assert reads(caller.use(handle)) == WRITTEN

@@ -3,15 +3,20 @@ has none, for a claim of an accomplice: nothing of that volume is given to them.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from localvolume_lab.controlplane import ControlPlane, RequestFailed
+from localvolume_lab.controlplane import ControlPlane
+from tests.attacks.support_given import (
+    SECRET,
+    SIZE,
+    give_away,
+    of_accomplice,
+    within,
+    written,
+)
 from tests.chart.support_helm import render
 from tests.cluster.support_accounts import Caller
 from tests.cluster.support_dynamic import Claim, MadePool
@@ -19,14 +24,11 @@ from tests.cluster.support_groups import GROUP_CONTENTS, GROUPS, GroupLab, group
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_rights import TEMPLATES, Rights, of_labs, sample_spec
 from tests.cluster.support_snapshots import BEING_CREATED, SNAPSHOTS, Content
-from tests.suite.api import CLAIMS, MERGE, VOLUMES
+from tests.suite.api import CLAIMS, VOLUMES
 from tests.suite.names import CSI, NODE_LABEL, POOL, PROVISIONED_BY
 from tests.suite.units import GIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs", "controlplane", "snapshots")
-
-SECRET = "what the tenant has written"
-SIZE = "16Mi"
 
 
 @pytest.fixture
@@ -55,18 +57,6 @@ def other(lab: GroupLab) -> str:
     return f"{lab.unique}-other"
 
 
-def written(lab: GroupLab, claim: Claim) -> str:
-    """The handle of the claim's volume, to which its pod has written."""
-    handle = lab.handle(claim)
-    place = lab.caller.use(handle)
-    (place / "file").write_text(SECRET)
-    fd = os.open(place, os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
-    lab.caller.leave(handle)
-    return handle
-
-
 def left_alone(lab: GroupLab) -> str:
     """The handle of a volume of which the API server knows nothing: it was set back."""
     lab.serve()
@@ -77,21 +67,6 @@ def left_alone(lab: GroupLab) -> str:
     lab.remove(lab.made(claim, phase="Released"))
     lab.serve()
     return handle
-
-
-def of_accomplice(
-    lab: GroupLab, cls: str, name: str, namespace: str = "default", **spec: Any
-) -> Claim:
-    """A claim of the accomplice's, which says itself that it is for the agent here."""
-    labels = {"app": f"{lab.unique}-db", NODE_LABEL: lab.node}
-    wanted = {
-        "storageClassName": cls,
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": SIZE}},
-        **spec,
-    }
-    metadata = {"name": f"{lab.unique}-{name}", "labels": labels}
-    return lab.objects.make(within(CLAIMS, namespace), {"metadata": metadata, "spec": wanted})
 
 
 def forged(lab: GroupLab, thief: Caller, handle: str, namespace: str = "default") -> Claim:
@@ -119,10 +94,6 @@ def forged(lab: GroupLab, thief: Caller, handle: str, namespace: str = "default"
         lambda found: found["status"]["phase"] == "Bound",
     )
     return claim
-
-
-def within(collection: str, namespace: str) -> str:
-    return collection.replace("/namespaces/default/", f"/namespaces/{namespace}/")
 
 
 def test_no_snapshot_of_it_is_cut(lab: GroupLab, pool: MadePool, thief: Caller) -> None:
@@ -158,29 +129,6 @@ def test_no_snapshot_that_waited_is_cut_once_the_volume_is_another_tenants(
     lab.take_away(snapshot)
     lab.until(lambda: lab.content_of(snapshot), lambda found: found is None)
     assert pool.records() == [f"{handle}.json"]
-
-
-def give_away(lab: GroupLab, claim: Claim, handle: str, namespace: str) -> None:
-    """Give the volume of a claim, which its tenant deletes, to a claim of another namespace."""
-    path, mine = f"{VOLUMES}/{handle}", f"{CLAIMS}/{claim['metadata']['name']}"
-    merge(lab, path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
-    lab.plane.request("DELETE", mine)
-    # The snapshot-controller's, which the tenant takes away, if it has not gone already.
-    with contextlib.suppress(RequestFailed):
-        merge(lab, mine, {"metadata": {"finalizers": None}})
-    lab.made(claim, phase="Released")
-    spec = {"volumeName": handle}
-    other = of_accomplice(lab, claim["spec"]["storageClassName"], "theirs", namespace, **spec)
-    meta = other["metadata"]
-    ref = {"namespace": namespace, "name": meta["name"], "uid": meta["uid"]}
-    merge(lab, path, {"spec": {"claimRef": {**ref, "resourceVersion": None}}})
-    lab.until(
-        lambda: lab.objects.get(path), lambda found: bool(found["status"]["phase"] == "Bound")
-    )
-
-
-def merge(lab: GroupLab, path: str, body: Any) -> None:
-    lab.plane.request("PATCH", path, body, content_type=MERGE)
 
 
 def is_tidy(content: Content) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from localvolume.cleaning.receipt import CleaningRefused
 from localvolume.controller.model import Keep
 from localvolume.controller.volumes import preconditions
+from localvolume.dynamic.calls import NotNow
 from localvolume.dynamic.preconditions import Live
 from localvolume.dynamic.preconditions import Superseded as NotToBeRemoved
 from localvolume.host.process.workers import Workers
@@ -28,6 +29,8 @@ from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import CLAIMED_ANNOTATION, FINALIZER, HOSTNAME_LABEL
 from localvolume_lab.sandbox import Sandbox
 from localvolume_lab.sandbox.kinds import PERSISTENT_VOLUMES as VOLUMES
+from tests.host.support_pools import wish
+from tests.suite.names import CSI
 
 #: Keeps the object there once ours is gone.
 OTHERS = "example.com/theirs"
@@ -193,6 +196,25 @@ async def test_an_object_that_is_gone(client: Client) -> None:
     await _finalizers(client)
     with pytest.raises(NotToBeRemoved, match="local-pv-1 is gone"):
         await _live(client).to_be_retired(volume)
+
+
+async def test_whose_it_is_is_asked_where_several_claims_had_it(client: Client) -> None:
+    """Before a pod gets what is in it: the watch may lag behind an API server that was set back."""
+    live, several = _live(client), wish("pvc-1", claim_uid="1", given=("nobody", "9"))
+    await live.claim_may_have(wish("pvc-1", claim_uid="1", given=("nobody",)))
+    with pytest.raises(NotNow, match="pvc-1 has no PersistentVolume that says whose it is"):
+        await live.claim_may_have(several)
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "csi": {"driver": CSI, "volumeHandle": "pvc-1"},
+        "claimRef": {"namespace": "ns", "name": "data", "uid": "9"},
+    }
+    await client.create(PERSISTENT_VOLUMES, {"metadata": {"name": "pvc-1"}, "spec": spec})
+    await live.claim_may_have(several)
+    for given, why in (("8",), "has another claim is not noted"), (("9", "8"), "is kept from its"):
+        with pytest.raises(NotNow, match=f"pvc-1 {why}"):
+            await live.claim_may_have(wish("pvc-1", claim_uid="1", given=given))
 
 
 async def test_what_is_not_held_for_us_any_more_stays(client: Client) -> None:

@@ -349,6 +349,16 @@ def test_a_clone_is_completed_while_its_tenant_has_the_volume() -> None:
         assert taken.reason == "no claim of namespace ns has volume pvc-9 any more"
 
 
+def test_no_clone_is_completed_for_a_claim_that_the_volume_is_kept_from() -> None:
+    """The API server was set back to before another claim had it."""
+    kept = source(claim_uid="9", given=("5",))
+    half = home(kept, begun(made_from="pvc-9"))
+    taken = a(TakeAway, action(copy(CLONE), half, given_to("ns", "pvc-9"), CLASS, told=None))
+    assert taken.reason == "no claim of namespace ns has volume pvc-9 any more"
+    held = a(Hold, action(copy(CLONE), home(kept), given_to("ns", "pvc-9"), CLASS, told=OF_VOLUME))
+    assert "volume pvc-9 is kept from its claim: it was given to another claim" in held.reason
+
+
 @pytest.mark.parametrize("state", ["made", "offered"])
 def test_what_is_complete_needs_its_origin_no_more(state: str) -> None:
     done = begun(state, volume_uid="")

@@ -134,6 +134,15 @@ def test_a_snapshot_for_a_namespace_is_cut_of_what_a_claim_of_it_has(there: list
     a(MakeCalled, judged(CUT_NOW, ready, given_to("ns-b")))
 
 
+def test_no_snapshot_is_cut_for_a_claim_that_the_volume_is_kept_from() -> None:
+    """The claim of UID 9 had it, then another; the API server was set back to the first."""
+    call, held = replace(CUT_NOW, namespace="ns-a"), given_to("ns-a")
+    a(MakeCalled, judged(call, cow(origin(claim_uid="9")), held))
+    for there in ([], [cut("making")]):
+        why = refused(Unknown, call, cow(origin(claim_uid="9", given=("5",)), *there), held)
+        assert why == "no claim of namespace ns-a has volume pvc-1 any more"
+
+
 @pytest.mark.parametrize(("state", "kind"), [("made", MakeCalled), ("offered", AnswerCall)])
 def test_what_was_cut_before_its_volume_was_given_away_is_the_snapshot(
     state: str, kind: type[Action]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic import patches
 from localvolume.dynamic.model import (
     Action,
@@ -21,6 +23,7 @@ from localvolume.dynamic.model import (
 from localvolume.dynamic.plan.given import NOBODY
 from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.undoing import marks_of
+from localvolume.kube.objects import CSISource, PersistentVolume
 from localvolume.volumes import marks
 from localvolume.volumes.patches import secured, without_finalizer
 from localvolume.volumes.periods import Moment, Witnessed
@@ -28,6 +31,7 @@ from tests.decisions.support_dynamic import (
     A_MINUTE_AGO,
     IN_A_MINUTE,
     NOW,
+    Thing,
     a,
     action,
     bound,
@@ -486,6 +490,39 @@ def test_whom_it_is_given_to_is_remembered() -> None:
     # With its claim: the API server has been set back, and the claim has it once more.
     assert a(Remember, action(volume(), bound(), twice)).given == "1"
     assert not isinstance(action(volume(), twice), Remember)
+
+
+@pytest.mark.parametrize("given", [("2",), (NOBODY, "2"), ("2", NOBODY), ("2", "1", "3")])
+def test_a_volume_of_the_driver_is_kept_from_an_earlier_claim(given: tuple[str, ...]) -> None:
+    """The kubelet asks us for it: the API server was set back, and the data is another's."""
+    known = pool(record(given=given))
+    for things in ([bound()], []):
+        hold = a(Hold, of_driver(driven(), *things, known))
+        assert hold.event == "VolumeKeptFromClaim"
+        assert hold.reason.endswith("the PersistentVolume with localvolume.dev/given-back=1")
+    theirs = {marks.GIVEN_BACK_ANNOTATION: "2"}
+    a(Hold, of_driver(driven(annotations=theirs), bound(), known))
+    back = {marks.GIVEN_BACK_ANNOTATION: "1"}
+    assert a(Remember, of_driver(driven(annotations=back), known)).given == "1"
+    a(Keep, of_driver(driven(), bound(), pool(record(given=(*given, "1")))))
+
+
+def test_a_volume_of_the_driver_that_nobody_else_had_is_its_claims_again() -> None:
+    """Somebody emptied claimRef, and then wrote the same claim into it."""
+    known = pool(record(given=(NOBODY,)))
+    assert a(Remember, of_driver(driven(), bound(), known)).given == "1"
+    a(Keep, of_driver(driven(), known))
+
+
+def driven(**changes: Any) -> PersistentVolume:
+    """The same volume of our CSI driver."""
+    made = volume(provisioner=CSI_DRIVER, **changes)
+    source = CSISource(driver=CSI_DRIVER, volume_handle=made.metadata.name)
+    return structs.replace(made, spec=structs.replace(made.spec, local=None, csi=source))
+
+
+def of_driver(*things: Thing) -> Action:
+    return action(*things, provisioners=frozenset({CSI_DRIVER}))
 
 
 def test_nothing_is_written_of_what_goes() -> None:

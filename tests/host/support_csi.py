@@ -262,15 +262,18 @@ class Kubelet:
         return sorted((one.mount_point, one.device, one.root, one.options) for one in self.mounts())
 
 
+async def _of_one_claim(_: Record) -> None:
+    """No API server says whose these volumes are."""
+
+
 @contextlib.contextmanager
 def kubelet_at(root: Path, disks: Disks, throttle: Throttle | None = None) -> Iterator[Kubelet]:
     """Nothing stays mounted in the end."""
     throttle = throttle or throttle_for("", str(root))
     root.mkdir(exist_ok=True)
     workers = Workers(2)
-    kubelet = Kubelet(
-        root, disks, NodeService(disks, str(root), workers, throttle, most_volumes=MOST)
-    )
+    service = NodeService(disks, str(root), workers, throttle, _of_one_claim, most_volumes=MOST)
+    kubelet = Kubelet(root, disks, service)
     try:
         yield kubelet
     finally:

@@ -123,7 +123,7 @@ def _dynamic(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configurat
     shared.loops["dynamic"] = role.loop
     shared.problems.append(lambda: role.problems)
     shared.pools = lambda: role.pools
-    shared.calls = role.calls
+    shared.calls, shared.check_claim = role.calls, role.check_claim
     tasks.create_task(claims.run())
     tasks.create_task(published.run())
     return role
@@ -213,8 +213,8 @@ def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
     from localvolume.csi.snapshotmetadata import SnapshotMetadataService
 
     options, volumes, kubelet = shared.options, shared.calls, shared.options.kubelet_directory
-    throttle = shared.throttle
-    if volumes is None or throttle is None or kubelet is None:
+    throttle, check_claim = shared.throttle, shared.check_claim
+    if volumes is None or throttle is None or check_claim is None or kubelet is None:
         raise ValueError("the CSI driver needs the role of the pools and the kubelet's directory")
     role = CsiRole(
         volumes=volumes,
@@ -223,7 +223,12 @@ def _csi(shared: Shared, _: asyncio.TaskGroup, __: Configuration) -> Role:
             GroupControllerService(volumes),
             SnapshotMetadataService(volumes),
             NodeService(
-                volumes, kubelet, shared.workers, throttle, most_volumes=options.csi_max_volumes
+                volumes,
+                kubelet,
+                shared.workers,
+                throttle,
+                check_claim,
+                most_volumes=options.csi_max_volumes,
             ),
         ),
         events=shared.events,

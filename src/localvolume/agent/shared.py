@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from localvolume.reconcile.loop import Loop
 from localvolume.volumes import marks
 
 if TYPE_CHECKING:
+    from localvolume.backends.model import Record
     from localvolume.dynamic.calls import Volumes
     from localvolume.dynamic.model import Told
     from localvolume.dynamic.throttling.act import Throttle
@@ -87,6 +88,8 @@ class Shared:
     """The pools as of the last look; set by the role that has them."""
     calls: Volumes | None = None
     """What CSI calls can do with the volumes; set by the role that has the pools."""
+    check_claim: Callable[[Record], Awaitable[None]] | None = None
+    """Whether a volume's claim may have what is in it; set by the same role."""
 
     throttle: Throttle | None = None
     """Keeps limits of reading and writing; set by the same role."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from localvolume.backends.model import Source
+from localvolume.backends.model import Record, Source
 from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.csi import capabilities, inline, limits, requests, stats
 from localvolume.csi.healthstatus import volume_health
@@ -48,8 +48,9 @@ _OUR_DIRECTORIES: Final = (f"plugins/{CSI_DRIVER}", "plugins_registry")
 class NodeService:
     """Reads the requests, mounts what `volumes` has, and answers.
 
-    `most_volumes` is how many the scheduler may give to pods of this node, 0 for any number. Raises
-    CallFailed, calls.Refused, OSError, Hung.
+    `check_claim` is asked before a pod gets a volume, and raises calls.Refused if its claim must
+    not have it now. `most_volumes` is how many the scheduler may give to pods of this node, 0 for
+    any number. Raises CallFailed, calls.Refused, OSError, Hung.
     """
 
     def __init__(
@@ -58,9 +59,11 @@ class NodeService:
         kubelet_directory: str,
         workers: Workers,
         throttle: Throttle,
+        check_claim: Callable[[Record], Awaitable[None]],
         *,
         most_volumes: int = 0,
     ) -> None:
+        self._check_claim = check_claim
         self._most_volumes = most_volumes
         self._volumes = volumes
         self._throttle = throttle
@@ -100,7 +103,7 @@ class NodeService:
         name = requests.handle_in(request)
         path = _path_in(request, "staging_target_path")
         asked = _asked(request, read_only=False)
-        volume = self._fitting(await self._found(name, request), request)
+        volume = await self._for_pods(name, request)
         await self._volumes.use(volume, lambda one: act.stage(one, asked, path, self._paths))
         return messages.NodeStageVolumeResponse()
 
@@ -114,7 +117,7 @@ class NodeService:
         if not request.staging_target_path:
             raise FailedPrecondition("staging_target_path is missing: stage the volume first")
         staging = _path_in(request, "staging_target_path")
-        volume = self._fitting(await self._found(name, request), request)
+        volume = await self._for_pods(name, request)
         pod = pod_of(path, self._paths.kubelet)
 
         def publish(one: Source) -> None:
@@ -207,10 +210,13 @@ class NodeService:
             raise NotFound(f"there is no volume {request.volume_id}")
         return volume
 
-    def _fitting(self, volume: Volume, request: Any) -> Volume:
+    async def _for_pods(self, name: str | None, request: Any) -> Volume:
+        """The volume, if it can be used as is asked for, and its claim may have it."""
+        volume = await self._found(name, request)
         kind = capabilities.kind_of([request.volume_capability])
         if why := capabilities.misfit(kind, volume.record):
             raise FailedPrecondition(f"volume {request.volume_id} cannot be used so: {why}")
+        await self._check_claim(volume.record)
         return volume
 
     def _seen_at(self, source: Source, path: str) -> stats.Seen:

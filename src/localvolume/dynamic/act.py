@@ -56,6 +56,7 @@ from localvolume.dynamic.model import (
 )
 from localvolume.dynamic.modifying import Modifying
 from localvolume.dynamic.origins import Origins
+from localvolume.dynamic.plan.given import claims_with
 from localvolume.dynamic.plan.growing import EVENT_RESIZE_FAILED
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
@@ -70,7 +71,7 @@ from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims, growing, marks
 from localvolume.volumes.capacity import quantity
 from localvolume.volumes.manifest import PublishingOptions
-from localvolume.volumes.objects import is_being_deleted, is_finalized, volumes_of_claims
+from localvolume.volumes.objects import is_being_deleted, is_finalized
 from localvolume.volumes.patches import bound_to, secured, without_finalizer
 
 log = logging.getLogger(__name__)
@@ -512,7 +513,7 @@ class Acts:
         def copy(store: Store) -> Record:
             # Others' copies may have had their turns first, for hours. A snapshot never changes.
             objects = list(self.calls.volumes.values())
-            theirs = (namespace, source.name) in volumes_of_claims(objects)
+            theirs = (namespace, source.name) in claims_with(objects, source)
             if namespace and not source.snapshot_of and not theirs:
                 raise Superseded(f"no claim of namespace {namespace} has volume {source.name}")
             return store.copy(record, source)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from localvolume.backends.model import Record
-from localvolume.dynamic.calls import InUse
+from localvolume.dynamic.calls import InUse, NotNow
+from localvolume.dynamic.plan.given import had_by_several, is_noted, kept_from
 from localvolume.dynamic.plan.volumes import never_bound
 from localvolume.kube.client import Client
-from localvolume.kube.errors import NotThere
+from localvolume.kube.errors import ApiError, NotThere
 from localvolume.kube.kinds import CLAIMS, PERSISTENT_VOLUMES
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims, marks
@@ -108,6 +109,24 @@ class Live:
             return
         if is_held_by_claim(live) or await self._claim_of(live) is not None:
             raise InUse(f"the PersistentVolume {name} has a claim")
+
+    async def claim_may_have(self, record: Record) -> None:
+        """Raises NotNow unless the claim that the PersistentVolume names may have what is in it.
+
+        Asks nobody unless several claims have had it: else there is no doubt.
+        """
+        if not had_by_several(record):
+            return
+        try:
+            live = await self.client.get(PERSISTENT_VOLUMES, record.name)
+        except NotThere:
+            raise NotNow(f"{record.name} has no PersistentVolume that says whose it is") from None
+        except ApiError as error:
+            raise NotNow(f"whose {record.name} is now could not be asked: {error}") from error
+        if why := kept_from(live, record):
+            raise NotNow(f"{record.name} is kept from its claim: {why}")
+        if not is_noted(live, record):
+            raise NotNow(f"that {record.name} has another claim is not noted in its pool yet")
 
     async def _claim_of(self, live: PersistentVolume) -> PersistentVolumeClaim | None:
         """The claim that the volume names, if it still exists, whatever the phase says."""

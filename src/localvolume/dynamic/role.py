@@ -173,6 +173,7 @@ class DynamicRole:
             self._is_elsewhere,
             self.paces.unwanted,
         )
+        self.check_claim = self._live.claim_may_have
         self.calls = Calls(self._pools, self.changed, self.volumes.items)
         self._origins = Origins(self.client, marks.node_key(self.node_name), self.changed)
         self._pods = Pods(self.client)

@@ -62,6 +62,10 @@ MOVED_ANNOTATION = "localvolume.dev/moved-from"
 """On a volume whose object was made anew for our CSI driver: the UID of the object whose place it
 took. Absent once the pool's record says the same."""
 
+GIVEN_BACK_ANNOTATION = "localvolume.dev/given-back"
+"""Written by an administrator on a volume of our CSI driver that its pool keeps from its claim, as
+another had it since: the UID of the claim that is to have it all the same."""
+
 HEALTH_ANNOTATION = "localvolume.dev/health"
 """On an unhealthy volume: why (`<Reason>: <sentence>`). Absent on a healthy one."""
 

@@ -27,6 +27,7 @@ from localvolume.dynamic.model import (
 from localvolume.dynamic.plan.attributes import asked, changed
 from localvolume.dynamic.plan.calls.content import with_content_of
 from localvolume.dynamic.plan.copies import follows, held, origin_of, unprotected
+from localvolume.dynamic.plan.given import claims_with
 from localvolume.dynamic.plan.growing import sized
 from localvolume.dynamic.plan.paths import Unsafe, directory_of, owner_of
 from localvolume.dynamic.plan.placing import Placing, choose, is_for, place, with_limits
@@ -36,7 +37,7 @@ from localvolume.kube.cache import key_of
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims
 from localvolume.volumes.attributes import Attributes
-from localvolume.volumes.objects import claim_of, is_being_deleted, volumes_of_claims
+from localvolume.volumes.objects import claim_of, is_being_deleted
 
 Claim = PersistentVolumeClaim
 
@@ -182,7 +183,7 @@ def _is_still_theirs(world: World, claim: Claim, origin: Record) -> bool:
     """
     if origin.snapshot_of:
         return True
-    holders = volumes_of_claims(world.volumes_of(origin.name))
+    holders = claims_with(world.volumes_of(origin.name), origin)
     return (claim.metadata.namespace, origin.name) in holders
 
 

@@ -13,6 +13,7 @@ from localvolume.dynamic.calls import Refused
 from localvolume.dynamic.model import Action, Hold, Keep, Unprotect
 from localvolume.dynamic.plan.calls.content import is_source, uncopied
 from localvolume.dynamic.plan.calls.finding import find
+from localvolume.dynamic.plan.given import kept_from
 from localvolume.dynamic.plan.placing import VolumeMode
 from localvolume.dynamic.plan.world import Found, World, mode_of
 from localvolume.kube.cache import key_of
@@ -59,6 +60,10 @@ def origin_of(world: World, claim: Claim, size: int) -> Found | Action:
     if told.cut_of and found.record.snapshot_of != told.cut_of:
         text = f"of volume {found.record.snapshot_of}, and not of {told.cut_of}"
         return held(claim, f"node {node}: snapshot {told.handle} is {text}")
+    if not told.snapshot:
+        for volume in world.volumes_of(told.handle):
+            if why := kept_from(volume, found.record):
+                return held(claim, f"volume {told.handle} is kept from its claim: {why}")
     mode, wish = mode_of(claim), world.class_of(claim).wish
     if why := uncopied(found, mode, size, wish, other_mode=told.other_mode):
         if told.snapshot and not told.other_mode and may_be_allowed(found.record, mode):

@@ -22,7 +22,7 @@ from localvolume.dynamic.model import (
     Retire,
     Secure,
 )
-from localvolume.dynamic.plan.given import newly_given, set_back
+from localvolume.dynamic.plan.given import kept_from, newly_given, set_back
 from localvolume.dynamic.plan.moving import moved
 from localvolume.dynamic.plan.paths import conflicts, is_here
 from localvolume.dynamic.plan.records import never_published
@@ -42,6 +42,7 @@ from localvolume.volumes.objects import (
 Volume = PersistentVolume
 
 EVENT_FAILED_DELETE = "VolumeFailedDelete"
+EVENT_KEPT_FROM_CLAIM = "VolumeKeptFromClaim"
 
 
 def judge_volume(world: World, volume: Volume) -> Action:
@@ -285,6 +286,18 @@ def _pool_seconds(world: World, volume: Volume) -> float:
     return 0.0 if isinstance(home, str) else home[0].config.undo_seconds
 
 
+def kept_from_its_claim(world: World, volume: Volume) -> Action | None:
+    for _, record in _without_spares(world, volume):
+        if is_held_by_claim(volume) and (reason := kept_from(volume, record)):
+            return Hold(
+                key=volume.metadata.name,
+                reason=reason,
+                volume=volume,
+                event=EVENT_KEPT_FROM_CLAIM,
+            )
+    return None
+
+
 def claimed_again(_world: World, volume: Volume) -> Action | None:
     if not marks.OF_RELEASED & volume.metadata.annotations.keys():
         return None
@@ -317,6 +330,7 @@ _RULES: tuple[Callable[[World, Volume], Action | None], ...] = (
     to_be_remembered,
     going,
     released,
+    kept_from_its_claim,
     claimed_again,
     unsecured,
     as_it_should_be,

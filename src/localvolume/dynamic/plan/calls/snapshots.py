@@ -10,10 +10,10 @@ from localvolume.dynamic.calls import Differs, NoRoom, NotNow, Unknown, Wrong
 from localvolume.dynamic.model import Action, MakeCalled, SnapshotCall
 from localvolume.dynamic.plan.calls.content import check_content, check_copies, is_source
 from localvolume.dynamic.plan.calls.finding import answer, check_here, completed, find
+from localvolume.dynamic.plan.given import claims_with
 from localvolume.dynamic.plan.world import Found, World, rounded
 from localvolume.volumes.attributes import NONE
 from localvolume.volumes.capacity import quantity
-from localvolume.volumes.objects import volumes_of_claims
 
 
 def cut(world: World, call: SnapshotCall, found: Found | None) -> Action:
@@ -71,7 +71,9 @@ def check_holder(world: World, source: str, namespace: str) -> None:
     A content waits for as long as it takes. Meanwhile its claim may be deleted, and the
     PersistentVolume given to a claim of another tenant.
     """
-    if namespace and (namespace, source) not in volumes_of_claims(world.volumes_of(source)):
+    records = [record for _, record in world.records_of(source)]
+    volumes = claims_with(world.volumes_of(source), *records)
+    if namespace and (namespace, source) not in volumes:
         raise Unknown(f"no claim of namespace {namespace} has volume {source} any more")
 
 

@@ -184,6 +184,8 @@ def test_no_snapshot_of_a_group_is_given_that_another_node_tells_of(
     cut = told["volumeSnapshotInfoList"][0]["snapshotHandle"]
     lab.delete(victim)
     lab.until(lambda: lab.volume(handle), lambda found: found is None)
+    # Its record too, which stays while an object is of it, be it a forged one.
+    lab.until(pool.records, lambda names: names == [f"{cut}.json"])
     tenant = "kube-public"
     claim = forged(lab, thief, handle, tenant)
     body = {

@@ -54,12 +54,12 @@ EVENTS: dict[str, Reason] = {
     "VolumeKeptFromClaim": Reason(
         "Warning",
         "PersistentVolume",
-        "Pods do not get the volume by the claim that the PersistentVolume names, and nothing is "
-        "copied for that claim: another claim had it since, so the API server may have been set "
-        "back to before that.",
-        "Find out whose the data is. If it is to be that claim's, annotate the PersistentVolume as "
-        "the message says. Else copy it away first, by a claim made for a PersistentVolume that "
-        "names nobody (empty its `claimRef`).",
+        "Pods do not get the volume, and nothing is copied from it. Either the pool remembers "
+        "claims that had it since what the PersistentVolume says, so that the API server may have "
+        "been set back; or the pool cannot note that another claim has it now.",
+        "Find out whose the data is. Let `claimRef` name that one's claim (namespace, name and "
+        "UID), and then annotate the PersistentVolume as the message says. Where another claim "
+        "cannot be noted, put right what the message says of the pool.",
     ),
     "VolumeNamesTaken": Reason(
         "Warning",

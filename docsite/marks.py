@@ -34,7 +34,11 @@ OWN: Mapping[str, tuple[str, str]] = {
     ),
     "GENERATION_ANNOTATION": (
         "annotation of a PersistentVolume",
-        "which offer of the volume it is, by the volume's own record",
+        (
+            "which offer of the volume it is, by the volume's own record; on one of the CSI "
+            "driver, how often it was given to a further claim. An object that says less than the "
+            "record is from a backup: `VolumeKeptFromClaim`"
+        ),
     ),
     "CLAIMED_ANNOTATION": (
         "annotation of a PersistentVolume",
@@ -89,13 +93,6 @@ OWN: Mapping[str, tuple[str, str]] = {
         (
             "made anew for the CSI driver by `localvolume move-to-csi`: the UID of the object "
             "whose place it took. Its agent takes it away once the pool's record says the same"
-        ),
-    ),
-    "GIVEN_BACK_ANNOTATION": (
-        "annotation of a PersistentVolume",
-        (
-            "written by an administrator: the UID of the claim that is to have a volume of the CSI "
-            "driver, though another claim had it since: `VolumeKeptFromClaim`"
         ),
     ),
     "HEALTH_ANNOTATION": (

@@ -45,13 +45,8 @@ def of_accomplice(
 
 def give_away(lab: GroupLab, claim: Claim, handle: str, namespace: str) -> Claim:
     """Give the volume of a claim, which its tenant deletes, to a claim of another namespace."""
-    path, mine = f"{VOLUMES}/{handle}", f"{CLAIMS}/{claim['metadata']['name']}"
-    merge(lab, path, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
-    lab.plane.request("DELETE", mine)
-    # The snapshot-controller's, which the tenant takes away, if it has not gone already.
-    with contextlib.suppress(RequestFailed):
-        merge(lab, mine, {"metadata": {"finalizers": None}})
-    lab.made(claim, phase="Released")
+    path = f"{VOLUMES}/{handle}"
+    outlived(lab, claim, handle)
     spec = {"volumeName": handle}
     other = of_accomplice(lab, claim["spec"]["storageClassName"], "theirs", namespace, **spec)
     meta = other["metadata"]
@@ -61,6 +56,26 @@ def give_away(lab: GroupLab, claim: Claim, handle: str, namespace: str) -> Claim
         lambda: lab.objects.get(path), lambda found: bool(found["status"]["phase"] == "Bound")
     )
     return other
+
+
+def kept_for_its_name(lab: GroupLab, claim: Claim, handle: str) -> None:
+    """Keep the volume of a claim that its tenant deletes, as `localvolume undo` does."""
+    outlived(lab, claim, handle)
+    nobody = {"uid": None, "resourceVersion": None}
+    merge(lab, f"{VOLUMES}/{handle}", {"spec": {"claimRef": nobody}})
+    lab.until(lambda: lab.phase(handle), lambda phase: phase == "Available")
+
+
+def outlived(lab: GroupLab, claim: Claim, handle: str) -> None:
+    """Have the claim's tenant delete it, and the volume stay."""
+    mine = f"{CLAIMS}/{claim['metadata']['name']}"
+    policy = {"persistentVolumeReclaimPolicy": "Retain"}
+    merge(lab, f"{VOLUMES}/{handle}", {"spec": policy})
+    lab.plane.request("DELETE", mine)
+    # The snapshot-controller's, which the tenant takes away, if it has not gone already.
+    with contextlib.suppress(RequestFailed):
+        merge(lab, mine, {"metadata": {"finalizers": None}})
+    lab.made(claim, phase="Released")
 
 
 def merge(lab: GroupLab, path: str, body: Any) -> None:

@@ -3,25 +3,35 @@ pod, snapshot or clone of the first tenant gets what the second has written."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from grpclib.const import Status
 
 from tests.attacks.support_copies import records_in
 from tests.attacks.support_etcd import Backup
-from tests.attacks.support_given import SIZE, give_away, merge, written
+from tests.attacks.support_given import (
+    SECRET,
+    SIZE,
+    give_away,
+    kept_for_its_name,
+    merge,
+    of_accomplice,
+    written,
+)
 from tests.cluster.support_dynamic import Claim, MadePool
 from tests.cluster.support_groups import GroupLab, group_lab_for
 from tests.cluster.support_objects import Objects
+from tests.host.support_devices import immutable
 from tests.suite.api import VOLUMES
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "xfs", "controlplane", "snapshots")
 
-GIVEN_BACK = "localvolume.dev/given-back"
+GENERATION = "localvolume.dev/generation"
 THEIRS = "what the second tenant has written"
+KEPT = "is kept from its claim: its pool remembers claims that had it since"
 
 
 @pytest.fixture
@@ -35,66 +45,177 @@ def pool(lab: GroupLab) -> MadePool:
     return lab.image_pool()
 
 
-def set_back(lab: GroupLab, pool: MadePool) -> tuple[Claim, str]:
-    """The first tenant's claim, as etcd has it again, and the handle of its volume."""
+def stored(claim: Claim) -> str:
+    meta = claim["metadata"]
+    return f"persistentvolumeclaims/{meta['namespace']}/{meta['name']}"
+
+
+def begun(lab: GroupLab) -> tuple[Claim, str]:
+    """The first tenant's claim, and the handle of its volume."""
     lab.serve()
     claim = lab.claimed(size=SIZE)
-    handle = written(lab, claim)
-    volume = f"persistentvolumes/{handle}"
-    backup = Backup(
-        lab.plane, volume, f"persistentvolumeclaims/default/{claim['metadata']['name']}"
-    )
+    return claim, written(lab, claim)
+
+
+def given(lab: GroupLab, pool: MadePool, claim: Claim, handle: str, text: str = THEIRS) -> Claim:
+    """The claim of another tenant that the volume is given to, and that writes to it."""
     other = give_away(lab, claim, handle, "kube-public")
     until_noted(lab, pool, handle, other)
-    (lab.caller.use(handle) / "file").write_text(THEIRS)
+    written_as(lab, handle, text)
+    return other
+
+
+def written_as(lab: GroupLab, handle: str, text: str) -> None:
+    place = lab.caller.use(handle)
+    (place / "file").write_text(text)
+    fd = os.open(place, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
     lab.caller.leave(handle)
-    lab.stop()
-    Backup(lab.plane, f"persistentvolumeclaims/kube-public/{other['metadata']['name']}").lose()
-    backup.restore()
-    lab.serve()
-    return claim, handle
 
 
 def until_noted(lab: GroupLab, pool: MadePool, handle: str, claim: Claim) -> None:
     """Wait until the pool has on record that the claim has the volume."""
     uid = claim["metadata"]["uid"]
-    lab.until(lambda: records_in(pool.directory)[handle].given, lambda given: given[-1:] == (uid,))
+    lab.until(lambda: on_record(pool, handle)[-1:], lambda last: last == (uid,))
     lab.settle()
 
 
-def told(lab: GroupLab, handle: str) -> list[str]:
-    events: list[dict[str, Any]] = lab.events(handle)
-    return [one["message"] for one in events if one["reason"] == "VolumeKeptFromClaim"]
+def on_record(pool: MadePool, handle: str) -> tuple[str, ...]:
+    found: tuple[str, ...] = records_in(pool.directory)[handle].given
+    return found
 
 
-def test_no_pod_gets_it_until_an_administrator_says_so(lab: GroupLab, pool: MadePool) -> None:
-    claim, handle = set_back(lab, pool)
-    uid = claim["metadata"]["uid"]
-    (text,) = lab.until(lambda: told(lab, handle), bool)
-    assert f"annotate the PersistentVolume with {GIVEN_BACK}={uid}" in text
-    # Also where it is staged still, as the other tenant's pod was not let end.
+def set_back(lab: GroupLab, backup: Backup, other: Claim) -> None:
+    """etcd is as it was: the other tenant's claim was made after that."""
+    lab.stop()
+    Backup(lab.plane, stored(other)).lose()
+    backup.restore()
+    lab.serve()
+
+
+def given_and_set_back(lab: GroupLab, pool: MadePool) -> tuple[Claim, str]:
+    claim, handle = begun(lab)
+    backup = Backup(lab.plane, f"persistentvolumes/{handle}", stored(claim))
+    set_back(lab, backup, given(lab, pool, claim, handle))
+    return claim, handle
+
+
+def is_refused(lab: GroupLab, handle: str, why: str = KEPT) -> None:
     for call, fields in (
         ("NodeStageVolume", lab.caller.to_stage(handle)),
         ("NodePublishVolume", lab.caller.to_publish(handle)),
     ):
-        status, why = lab.caller.refused(call, **fields)
-        assert status is Status.UNAVAILABLE
-        assert f"{handle} is kept from its claim: it was given to another claim since" in why
-    merge(lab, f"{VOLUMES}/{handle}", {"metadata": {"annotations": {GIVEN_BACK: "somebody"}}})
-    lab.settle()
-    assert lab.caller.refused("NodeStageVolume", **lab.caller.to_stage(handle))
-    merge(lab, f"{VOLUMES}/{handle}", {"metadata": {"annotations": {GIVEN_BACK: uid}}})
+        status, text = lab.caller.refused(call, **fields)
+        assert status is Status.UNAVAILABLE, text
+        assert f"{handle} {why}" in text
+
+
+def says(lab: GroupLab, handle: str, generation: int) -> None:
+    notes = {"annotations": {GENERATION: str(generation)}}
+    merge(lab, f"{VOLUMES}/{handle}", {"metadata": notes})
+
+
+def told(lab: GroupLab, handle: str) -> set[str]:
+    found = [one for one in lab.events(handle) if one["reason"] == "VolumeKeptFromClaim"]
+    return {one["message"] for one in found}
+
+
+def test_no_pod_gets_it_until_an_administrator_says_so(lab: GroupLab, pool: MadePool) -> None:
+    claim, handle = given_and_set_back(lab, pool)
+    (text,) = lab.until(lambda: told(lab, handle), bool)
+    assert text.endswith(f"annotate the PersistentVolume with {GENERATION}=1")
+    is_refused(lab, handle)
+    says(lab, handle, 1)
     until_noted(lab, pool, handle, claim)
     assert (lab.caller.use(handle) / "file").read_text() == THEIRS
 
 
+def test_what_an_administrator_has_said_does_not_count_after_another_restore(
+    lab: GroupLab, pool: MadePool
+) -> None:
+    claim, handle = given_and_set_back(lab, pool)
+    says(lab, handle, 1)
+    until_noted(lab, pool, handle, claim)
+    backup = Backup(lab.plane, f"persistentvolumes/{handle}", stored(claim))
+    set_back(lab, backup, given(lab, pool, claim, handle, "of the third"))
+    is_refused(lab, handle)
+
+
+def test_nor_the_next_claim_of_its_name(lab: GroupLab, pool: MadePool) -> None:
+    """What etcd is set back to names nobody: the removal was undone then."""
+    claim, handle = begun(lab)
+    kept_for_its_name(lab, claim, handle)
+    lab.until(lambda: on_record(pool, handle), bool)
+    backup = Backup(lab.plane, f"persistentvolumes/{handle}")
+    cls = claim["spec"]["storageClassName"]
+    other = of_accomplice(lab, cls, "theirs", "kube-public", volumeName=handle)
+    names(lab, handle, other)
+    until_noted(lab, pool, handle, other)
+    written_as(lab, handle, THEIRS)
+    set_back(lab, backup, other)
+    again = of_accomplice(lab, cls, "again", volumeName=handle)
+    names(lab, handle, again)
+    is_refused(lab, handle)
+    assert on_record(pool, handle)[-1] == other["metadata"]["uid"]
+
+
+def names(lab: GroupLab, handle: str, claim: Claim) -> None:
+    """Have the PersistentVolume name the claim, and wait until that has it."""
+    meta = claim["metadata"]
+    ref = {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
+    merge(lab, f"{VOLUMES}/{handle}", {"spec": {"claimRef": {**ref, "resourceVersion": None}}})
+    lab.until(lambda: lab.phase(handle), lambda phase: phase == "Bound")
+
+
+def test_nobody_gets_it_while_it_cannot_be_noted(lab: GroupLab, pool: MadePool) -> None:
+    """Else the pool would not remember who has written there."""
+    claim, handle = begun(lab)
+    with immutable(pool.directory / ".localvolume" / "records"):
+        other = give_away(lab, claim, handle, "kube-public")
+        (text,) = lab.until(lambda: told(lab, handle), bool)
+        assert "its pool cannot note that another claim has it, so pods wait" in text
+        is_refused(lab, handle, "has another claim is not noted in its pool yet")
+    until_noted(lab, pool, handle, other)
+    assert (lab.caller.use(handle) / "file").read_text() == SECRET
+
+
+def test_an_object_that_is_made_anew_needs_an_administrators_word(
+    lab: GroupLab, pool: MadePool
+) -> None:
+    """As by a backup tool. It knows of no hand-over."""
+    claim, handle = begun(lab)
+    other = given(lab, pool, claim, handle)
+    before = lab.volume(handle)
+    assert before is not None
+    Backup(lab.plane, f"persistentvolumes/{handle}", stored(other)).lose()
+    cls = claim["spec"]["storageClassName"]
+    again = of_accomplice(lab, cls, "again", "kube-public", volumeName=handle)
+    meta = {key: before["metadata"][key] for key in ("name", "labels", "finalizers")}
+    notes = dict(before["metadata"]["annotations"])
+    del notes[GENERATION]
+    lab.plane.request(
+        "POST", VOLUMES, {"metadata": {**meta, "annotations": notes}, "spec": before["spec"]}
+    )
+    names(lab, handle, again)
+    lab.settle()
+    is_refused(lab, handle)
+    says(lab, handle, 1)
+    lab.settle()
+    assert (lab.caller.use(handle) / "file").read_text() == THEIRS
+
+
 def test_nor_a_copy_of_it(lab: GroupLab, pool: MadePool) -> None:
-    claim, handle = set_back(lab, pool)
-    lab.failing(lab.snapshot(claim), f"no claim of namespace default has volume {handle} any more")
+    claim, handle = given_and_set_back(lab, pool)
+    lab.failing(lab.snapshot(claim), f"volume {handle} {KEPT}")
     source = {"kind": "PersistentVolumeClaim", "name": claim["metadata"]["name"]}
     clone = lab.claim(claim["spec"]["storageClassName"], size=SIZE, dataSource=source)
-    why = f"volume {handle} is kept from its claim: it was given to another claim since"
-    lab.until(
-        lambda: any(why in one["message"] for one in lab.events(clone["metadata"]["name"])), bool
-    )
+    lab.event(clone["metadata"]["name"], "ProvisioningFailed", f"volume {handle} {KEPT}")
+    # The stock sidecars name no namespace.
+    status, why = lab.caller.refused("CreateSnapshot", name="cut", source_volume_id=handle)
+    assert (status, f"volume {handle} {KEPT}" in why) == (Status.UNAVAILABLE, True), why
+    content = {"volume": {"volume_id": handle}}
+    wanted = lab.caller.wanted("pvc-copy", 16 << 20)
+    status, why = lab.caller.refused("CreateVolume", volume_content_source=content, **wanted)
+    assert (status, f"volume {handle} {KEPT}" in why) == (Status.UNAVAILABLE, True), why
     assert pool.records() == [f"{handle}.json"]

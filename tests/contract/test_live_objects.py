@@ -6,6 +6,7 @@ In the sandbox without controllers, where an object can be made again while nobo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from localvolume.static.preconditions import Confirm, Superseded
 from localvolume.volumes.manifest import NodeFacts
-from localvolume.volumes.marks import CLAIMED_ANNOTATION, FINALIZER, HOSTNAME_LABEL
+from localvolume.volumes.marks import (
+    CLAIMED_ANNOTATION,
+    FINALIZER,
+    GENERATION_ANNOTATION,
+    HOSTNAME_LABEL,
+)
 from localvolume_lab.sandbox import Sandbox
 from localvolume_lab.sandbox.kinds import PERSISTENT_VOLUMES as VOLUMES
 from tests.host.support_pools import wish
@@ -200,21 +206,30 @@ async def test_an_object_that_is_gone(client: Client) -> None:
 
 async def test_whose_it_is_is_asked_where_several_claims_had_it(client: Client) -> None:
     """Before a pod gets what is in it: the watch may lag behind an API server that was set back."""
-    live, several = _live(client), wish("pvc-1", claim_uid="1", given=("nobody", "9"))
-    await live.claim_may_have(wish("pvc-1", claim_uid="1", given=("nobody",)))
+    live, once = _live(client), wish("pvc-1", claim_uid="1")
+    several = wish("pvc-1", claim_uid="1", given=("nobody", "9"), generation=2)
+    await live.claim_may_have(once, None)
     with pytest.raises(NotNow, match="pvc-1 has no PersistentVolume that says whose it is"):
-        await live.claim_may_have(several)
+        await live.claim_may_have(several, None)
     spec = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
         "csi": {"driver": CSI, "volumeHandle": "pvc-1"},
         "claimRef": {"namespace": "ns", "name": "data", "uid": "9"},
     }
-    await client.create(PERSISTENT_VOLUMES, {"metadata": {"name": "pvc-1"}, "spec": spec})
-    await live.claim_may_have(several)
-    for given, why in (("8",), "has another claim is not noted"), (("9", "8"), "is kept from its"):
+    meta = {"name": "pvc-1", "annotations": {GENERATION_ANNOTATION: "2"}}
+    await client.create(PERSISTENT_VOLUMES, {"metadata": meta, "spec": spec})
+    there = await client.get(PERSISTENT_VOLUMES, "pvc-1")
+    await live.claim_may_have(several, None)
+    for record, why in (
+        (once, "has another claim is not noted"),
+        (replace(several, given=("nobody", "8")), "has another claim is not noted"),
+        (replace(several, generation=3), "is kept from its claim"),
+    ):
         with pytest.raises(NotNow, match=f"pvc-1 {why}"):
-            await live.claim_may_have(wish("pvc-1", claim_uid="1", given=given))
+            await live.claim_may_have(record, there)
+    # One that a person has made anew, of which nothing is noted.
+    await live.claim_may_have(replace(several, given=("8",), volume_uid="former"), there)
 
 
 async def test_what_is_not_held_for_us_any_more_stays(client: Client) -> None:

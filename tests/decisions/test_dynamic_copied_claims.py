@@ -351,12 +351,14 @@ def test_a_clone_is_completed_while_its_tenant_has_the_volume() -> None:
 
 def test_no_clone_is_completed_for_a_claim_that_the_volume_is_kept_from() -> None:
     """The API server was set back to before another claim had it."""
-    kept = source(claim_uid="9", given=("5",))
+    kept = source(claim_uid="9", given=("5",), generation=1)
     half = home(kept, begun(made_from="pvc-9"))
     taken = a(TakeAway, action(copy(CLONE), half, given_to("ns", "pvc-9"), CLASS, told=None))
     assert taken.reason == "no claim of namespace ns has volume pvc-9 any more"
     held = a(Hold, action(copy(CLONE), home(kept), given_to("ns", "pvc-9"), CLASS, told=OF_VOLUME))
-    assert "volume pvc-9 is kept from its claim: it was given to another claim" in held.reason
+    assert (
+        "volume pvc-9 is kept from its claim: its pool remembers claims that had it" in held.reason
+    )
 
 
 @pytest.mark.parametrize("state", ["made", "offered"])
@@ -403,6 +405,11 @@ def test_a_claim_is_kept_while_it_is_cloned() -> None:
 def test_and_no_longer(other: PersistentVolumeClaim | None) -> None:
     things = (cloned(),) if other is None else (cloned(), other)
     assert a(Unprotect, about_source(*things, home())).claim.metadata.name == "data-9"
+
+
+def test_nor_while_its_volume_is_kept_from_it() -> None:
+    """Whoever deletes that claim need not wait for the volume."""
+    a(Unprotect, about_source(cloned(deleted=True), home(source(given=("5",), generation=1))))
 
 
 def test_only_what_was_begun_keeps_a_claim_that_is_being_deleted() -> None:

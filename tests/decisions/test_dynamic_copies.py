@@ -135,12 +135,16 @@ def test_a_snapshot_for_a_namespace_is_cut_of_what_a_claim_of_it_has(there: list
 
 
 def test_no_snapshot_is_cut_for_a_claim_that_the_volume_is_kept_from() -> None:
-    """The claim of UID 9 had it, then another; the API server was set back to the first."""
-    call, held = replace(CUT_NOW, namespace="ns-a"), given_to("ns-a")
-    a(MakeCalled, judged(call, cow(origin(claim_uid="9")), held))
-    for there in ([], [cut("making")]):
-        why = refused(Unknown, call, cow(origin(claim_uid="9", given=("5",)), *there), held)
-        assert why == "no claim of namespace ns-a has volume pvc-1 any more"
+    """Another had it since, and the API server was set back to before. The same by the socket."""
+    given, held = origin(claim_uid="9", given=("5",), generation=1), given_to("ns-a")
+    kept = "volume pvc-1 is kept from its claim: its pool remembers claims that had it since"
+    for call in (replace(CUT_NOW, namespace="ns-a"), CUT_NOW):
+        a(MakeCalled, judged(call, cow(replace(given, generation=0)), held))
+        for there in ([], [cut("making")]):
+            assert refused(NotNow, call, cow(given, *there), held).startswith(kept)
+    clone = restore(source="pvc-1", from_snapshot=False)
+    for there in ([], [copied()]):
+        assert refused(NotNow, clone, cow(given, *there), held).startswith(kept)
 
 
 @pytest.mark.parametrize(("state", "kind"), [("made", MakeCalled), ("offered", AnswerCall)])

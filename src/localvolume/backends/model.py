@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
+from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.volumes.attributes import NONE, Attributes
 
 BackendName = Literal["directory", "btrfs", "image", "lvm"]
@@ -59,7 +60,7 @@ class Record:
     image file, or a subvolume's id: nothing else at its path is ever taken for the volume.
     `project` is the quota project's id, 0 for none. `claim` is `namespace/name` and `claim_uid`
     its UID, "" for a volume that another provisioner made; `given` are the UIDs of the claims that
-    it was given to later, the last ones, in order (dynamic/plan/volumes.py). `volume_uid` is the
+    it was given to later, the last ones, in order (dynamic/plan/given.py). `volume_uid` is the
     PersistentVolume's UID, once known.
     """
 
@@ -72,6 +73,9 @@ class Record:
     claim: str = ""
     claim_uid: str = ""
     given: tuple[str, ...] = ()
+    generation: int = 0
+    """How often a volume of our CSI driver was given to a further claim, or kept for one. An object
+    that says less is from before that (dynamic/plan/given.py)."""
     volume_uid: str = ""
     volume_mode: Literal["Filesystem", "Block"] = "Filesystem"
     fs_type: str = ""
@@ -129,9 +133,19 @@ class Record:
 def as_offered(known: Record, volume_uid: str, given: str, driver: str = "") -> Record:
     """The record once a PersistentVolume is asked for; with its UID, a further claim, or another
     CSI driver."""
-    claims = (*known.given, given)[-_GIVEN:] if given else known.given
-    uid, driver = volume_uid or known.volume_uid, driver or known.driver
-    return replace(known, state="offered", volume_uid=uid, given=claims, driver=driver)
+    claims, generation = known.given, known.generation
+    if given and given != (known.claim_uid, *claims)[-1]:
+        claims = (*claims, given)[-_GIVEN:]
+        # What the kubelet mounts without asking us is not counted.
+        generation += known.driver == CSI_DRIVER
+    return replace(
+        known,
+        state="offered",
+        volume_uid=volume_uid or known.volume_uid,
+        given=claims,
+        generation=generation,
+        driver=driver or known.driver,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,8 +129,7 @@ class Acts:
             case TakeAway():
                 await self._take_away(action)
             case Remember():
-                uid = action.volume.metadata.uid
-                await self._offered(action.pool, action.record, uid, action.given)
+                await self._remember(action)
             case TakeOver():
                 await self._take_over(action)
             case Secure():
@@ -361,6 +360,16 @@ class Acts:
             self.calls.answer(action.key, None)
         else:
             self.calls.refuse(action.key, action.refusal)
+
+    # --- volumes that are given to others ---------------------------------------------------------
+
+    async def _remember(self, action: Remember) -> None:
+        volume, record = action.volume, action.record
+        if action.given and record.driver == marks.CSI_DRIVER:
+            # The object first: one that says less than the record comes from a backup.
+            count = {marks.GENERATION_ANNOTATION: str(record.generation + 1)}
+            await self._patch_volume(volume, bound_to(volume, annotations=count))
+        await self._offered(action.pool, record, volume.metadata.uid, action.given)
 
     # --- volumes whose object was made anew for our CSI driver -----------------------------------
 

@@ -34,6 +34,7 @@ from localvolume.dynamic.model import (
     Publish,
     Purge,
     Reject,
+    Remember,
     RemoveCalled,
     RemoveGroup,
     Retire,
@@ -44,6 +45,7 @@ from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.plan.attributes import EVENT_FAILED as EVENT_MODIFY_FAILED
 from localvolume.dynamic.plan.growing import EVENT_RESIZE_FAILED
 from localvolume.dynamic.plan.moving import EVENT_NOT_MOVED
+from localvolume.dynamic.plan.volumes import EVENT_KEPT_FROM_CLAIM
 from localvolume.dynamic.preconditions import Superseded
 from localvolume.host.process.workers import Hung
 from localvolume.kube.backoff import Backoff
@@ -215,6 +217,9 @@ class Executor:
         match action:
             case Make() | Publish():
                 text = self._acts.say_failed(action.claim, text)
+            case Remember() if action.given:
+                text = f"its pool cannot note that another claim has it, so pods wait: {text}"
+                self._acts.say_of_volume(action.volume, "Warning", EVENT_KEPT_FROM_CLAIM, text)
             case Delete() | Retire():
                 text = f"not removed: {text}"
                 self._acts.say_of_volume(action.volume, "Warning", "VolumeFailedDelete", text)

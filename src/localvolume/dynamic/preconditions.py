@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from localvolume.backends.model import Record
 from localvolume.dynamic.calls import InUse, NotNow
-from localvolume.dynamic.plan.given import had_by_several, is_noted, kept_from
+from localvolume.dynamic.plan.given import is_to_be_noted, kept_from
 from localvolume.dynamic.plan.volumes import never_bound
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
@@ -110,12 +110,13 @@ class Live:
         if is_held_by_claim(live) or await self._claim_of(live) is not None:
             raise InUse(f"the PersistentVolume {name} has a claim")
 
-    async def claim_may_have(self, record: Record) -> None:
+    async def claim_may_have(self, record: Record, seen: PersistentVolume | None) -> None:
         """Raises NotNow unless the claim that the PersistentVolume names may have what is in it.
 
-        Asks nobody unless several claims have had it: else there is no doubt.
+        `seen` is the object as the watch has it. The API server is asked only where several claims
+        had the volume: the watch may lag behind one that was set back.
         """
-        if not had_by_several(record):
+        if not record.generation and not (seen is not None and is_to_be_noted(seen, record)):
             return
         try:
             live = await self.client.get(PERSISTENT_VOLUMES, record.name)
@@ -125,7 +126,7 @@ class Live:
             raise NotNow(f"whose {record.name} is now could not be asked: {error}") from error
         if why := kept_from(live, record):
             raise NotNow(f"{record.name} is kept from its claim: {why}")
-        if not is_noted(live, record):
+        if is_to_be_noted(live, record):
             raise NotNow(f"that {record.name} has another claim is not noted in its pool yet")
 
     async def _claim_of(self, live: PersistentVolume) -> PersistentVolumeClaim | None:

@@ -173,7 +173,6 @@ class DynamicRole:
             self._is_elsewhere,
             self.paces.unwanted,
         )
-        self.check_claim = self._live.claim_may_have
         self.calls = Calls(self._pools, self.changed, self.volumes.items)
         self._origins = Origins(self.client, marks.node_key(self.node_name), self.changed)
         self._pods = Pods(self.client)
@@ -272,6 +271,10 @@ class DynamicRole:
             await self._origins.stop()
             await self._attributes.stop()
             self._pools.close()
+
+    async def check_claim(self, record: Record) -> None:
+        """Raises NotNow unless the claim that has the volume may have what is in it."""
+        await self._live.claim_may_have(record, self.volumes.items.get(record.name))
 
     async def _look(self) -> float:
         """Returns in how many seconds to look again. Raises CannotLook, Hung, OSError."""

@@ -19,7 +19,8 @@ IDENTITY_ANNOTATION = "localvolume.dev/identity"
 """The volume's identity as JSON: compared before anything is done to the volume."""
 
 GENERATION_ANNOTATION = "localvolume.dev/generation"
-"""Which hand-over of the volume the object stands for, as in the volume's own record."""
+"""Which hand-over of the volume the object stands for, as in the volume's own record. On one of
+our CSI driver: how often it was given to a further claim."""
 
 CLAIMED_ANNOTATION = "localvolume.dev/claimed"
 """The UID of the last claim that held the volume: from then on it may contain a tenant's data."""
@@ -61,10 +62,6 @@ the command set Retain."""
 MOVED_ANNOTATION = "localvolume.dev/moved-from"
 """On a volume whose object was made anew for our CSI driver: the UID of the object whose place it
 took. Absent once the pool's record says the same."""
-
-GIVEN_BACK_ANNOTATION = "localvolume.dev/given-back"
-"""Written by an administrator on a volume of our CSI driver that its pool keeps from its claim, as
-another had it since: the UID of the claim that is to have it all the same."""
 
 HEALTH_ANNOTATION = "localvolume.dev/health"
 """On an unhealthy volume: why (`<Reason>: <sentence>`). Absent on a healthy one."""

@@ -37,6 +37,7 @@ RESERVE: Final = "reserve"
 """What was asked for as the reserve of a snapshot of LVM's that stays."""
 GROUP: Final = "group"
 """The group of snapshots, cut at one moment, that it is one of."""
+_GENERATION: Final = "generation"
 _GROUP_SIZE: Final = "group-size"
 
 _STATES: Final = frozenset(get_args(State))
@@ -79,6 +80,7 @@ def fields_of(record: Record, *, size_bytes: int | None = None) -> dict[str, str
         "uid": str(record.uid),
         "gid": str(record.gid),
         "on-removal": on_removal,
+        **({_GENERATION: str(record.generation)} if record.generation else {}),
         **({"driver": record.driver} if record.driver else {}),
         **({"pod": record.pod} if record.pod else {}),
         **({"pod-uid": record.pod_uid} if record.pod_uid else {}),
@@ -141,6 +143,7 @@ def read_entry(volume: LogicalVolume) -> Entry:
         claim=fields.get("claim", ""),
         claim_uid=fields.get("claim-uid", ""),
         given=tuple(fields.get("given", "").split()),
+        generation=_number(fields, _GENERATION) if _GENERATION in fields else 0,
         volume_uid=fields.get("pv-uid", ""),
         volume_mode=cast("Literal['Filesystem', 'Block']", mode),
         fs_type=fields.get("fs", ""),

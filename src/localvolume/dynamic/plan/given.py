@@ -2,9 +2,11 @@
 
 A volume outlives its claim if the removal is undone, or if somebody empties claimRef. Its record
 has all claims that it was given to, in order. An object that names an earlier one comes from a
-backup of etcd: the end of that claim says nothing about the data that is there now, and that data
-may be another tenant's. A pod gets a `local` volume from the kubelet, whatever we say; one of our
-CSI driver it gets from us.
+backup of etcd: the end of that claim says nothing about the data that is there now.
+
+What is there now may be another tenant's. The kubelet mounts a `local` volume, whatever we say; one
+of our CSI driver it gets from us. So object and record count how often such a volume was given
+away. Where the object says less, whoever it names gets nothing until an administrator says so.
 """
 
 from __future__ import annotations
@@ -13,14 +15,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from localvolume.backends.model import Record
+from localvolume.dynamic.calls import NotNow
 from localvolume.dynamic.plan.world import World
 from localvolume.kube.objects import PersistentVolume
 from localvolume.volumes import marks
 from localvolume.volumes.objects import (
     claim_of,
+    generation_of,
     is_being_deleted,
     is_held_by_claim,
     phase_of,
+    record_name_of,
     volumes_of_claims,
 )
 
@@ -28,21 +33,22 @@ NOBODY: Final = "nobody"
 """In place of a claim's UID: the volume is kept for the next claim."""
 
 
+_DIGITS: Final = 10
+
+
 def newly_given(world: World, volume: PersistentVolume, record: Record) -> str:
     """The claim's UID, or NOBODY, if the record does not have that as its last one yet; or ""."""
     known, uid = _known(record), claim_of(volume)
     # A volume that goes needs no such note, and must go even if the disk is too full for one.
-    if not known or is_being_deleted(volume):
+    if not known or is_being_deleted(volume) or kept_from(volume, record):
         return ""
     if not uid:
         return NOBODY if phase_of(volume) == "Available" and known[-1] != NOBODY else ""
     if not is_held_by_claim(volume) or uid == known[-1]:
         return ""
-    if uid not in known or _is_given_back(volume):
-        return uid
-    # An API server that was set back has an earlier claim again: it counts once it is seen, unless
-    # we can keep the volume from it.
-    return uid if world.claim_with(uid) is not None and not kept_from(volume, record) else ""
+    # An API server that was set back has an earlier claim again: it counts once it is seen.
+    counted = volume.spec.csi is not None and record.generation
+    return uid if counted or uid not in known or world.claim_with(uid) is not None else ""
 
 
 def set_back(volume: PersistentVolume, record: Record) -> str:
@@ -53,51 +59,56 @@ def set_back(volume: PersistentVolume, record: Record) -> str:
     what = "kept for" if known[-1] == NOBODY else "given to"
     return (
         f"it was {what} another claim since, as its pool remembers: the API server may have"
-        " been set back; keep it with localvolume undo, or delete the PersistentVolume to have its"
-        " volume removed now"
+        " been set back, and what is in it may be another tenant's. Find out whose it is; then keep"
+        " it with localvolume undo, or delete the PersistentVolume to have its volume removed now"
     )
 
 
 def kept_from(volume: PersistentVolume, record: Record) -> str:
-    """Why the claim that the object names must not get to the data, for another had it since; ""
-    if it may, or if the kubelet does not ask us."""
-    known, uid = _known(record), claim_of(volume)
-    if volume.spec.csi is None or uid not in known or _is_given_back(volume):
-        return ""
-    since = known[len(known) - known[::-1].index(uid) :]
-    if all(other == NOBODY for other in since):
+    """Why nobody gets to the data by this object, as others had it since; "" if its claim may, or
+    if the kubelet does not ask us."""
+    if volume.spec.csi is None or _count(volume) >= record.generation:
         return ""
     return (
-        "it was given to another claim since, as its pool remembers, and what is in it may be"
-        " another tenant's: the API server may have been set back. If its claim shall have it,"
-        f" annotate the PersistentVolume with {marks.GIVEN_BACK_ANNOTATION}={uid}"
+        "its pool remembers claims that had it since, or for which it was kept: the API server may"
+        " have been set back, and what is in it may be another tenant's. Find out whose it is, have"
+        " claimRef name who is to have it, and annotate the PersistentVolume with"
+        f" {marks.GENERATION_ANNOTATION}={record.generation}"
     )
 
 
-def had_by_several(record: Record) -> bool:
-    """Whether more than one claim has had it."""
-    return len(set(_known(record)) - {NOBODY}) > 1
+def _count(volume: PersistentVolume) -> int:
+    """How often it was given away as far as the object knows."""
+    said = generation_of(volume)
+    return int(said) if said.isascii() and said.isdigit() and len(said) < _DIGITS else 0
 
 
-def is_noted(volume: PersistentVolume, record: Record) -> bool:
-    """Whether the claim that the object names is the last one of those on record."""
-    claims = [uid for uid in _known(record) if uid != NOBODY]
-    return claims[-1:] == [claim_of(volume)]
+def is_to_be_noted(volume: PersistentVolume, record: Record) -> bool:
+    """Whether a volume of our CSI driver has another claim than the last one on record.
+
+    Nothing is noted of an object that was made anew by hand.
+    """
+    if volume.spec.csi is None or record.volume_uid not in ("", volume.metadata.uid):
+        return False
+    known, uid = _known(record), claim_of(volume)
+    return bool(known) and bool(uid) and is_held_by_claim(volume) and uid != known[-1]
 
 
-def claims_with(
-    volumes: Iterable[PersistentVolume], *records: Record
-) -> frozenset[tuple[str, str]]:
-    """The same as ``volumes_of_claims``, without the claims that these volumes are kept from."""
-    return volumes_of_claims(
-        one for one in volumes if not any(kept_from(one, record) for record in records)
-    )
+def check_kept(world: World, name: str) -> None:
+    """Raises NotNow if the volume of that name is kept from whoever has it."""
+    for volume in world.volumes_of(name):
+        for _, record in world.records_of(name):
+            if why := kept_from(volume, record):
+                raise NotNow(f"volume {name} is kept from its claim: {why}")
 
 
-def _is_given_back(volume: PersistentVolume) -> bool:
-    """Whether an administrator says that its claim is to have what is in it."""
-    uid = claim_of(volume)
-    return bool(uid) and volume.metadata.annotations.get(marks.GIVEN_BACK_ANNOTATION) == uid
+def claims_with(volumes: Iterable[PersistentVolume], record: Record) -> frozenset[tuple[str, str]]:
+    """The same as ``volumes_of_claims``, without claims that this volume is kept from."""
+    return volumes_of_claims(one for one in volumes if not _is_kept(one, record))
+
+
+def _is_kept(volume: PersistentVolume, record: Record) -> bool:
+    return record_name_of(volume) == record.name and bool(kept_from(volume, record))
 
 
 def _known(record: Record) -> tuple[str, ...]:

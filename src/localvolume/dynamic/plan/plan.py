@@ -20,6 +20,7 @@ from localvolume.dynamic.model import (
     Pool,
     RemoveGroupCall,
     RemoveInlineCall,
+    Unprotect,
 )
 from localvolume.dynamic.plan.calls.groups import judge_group_call
 from localvolume.dynamic.plan.calls.judging import judge_call
@@ -49,7 +50,10 @@ def plan(facts: Facts) -> Plan:
         if _name_of(claim) in facts.busy:
             continue
         action = judge_claim(world, claim)
-        if isinstance(actions.get(action.key, action), Keep) or action.key not in actions:
+        of_volume = actions.get(action.key, action)
+        # A volume that is held does not hold its claim, of which a clone was being made.
+        lets_go = isinstance(of_volume, Hold) and isinstance(action, Unprotect)
+        if of_volume is action or isinstance(of_volume, Keep) or lets_go:
             actions[action.key] = action
     for found in world.all_records():
         name = found.record.name

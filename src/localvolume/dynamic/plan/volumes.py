@@ -215,6 +215,18 @@ def _home_of_adopted(world: World, volume: Volume) -> tuple[Pool, str] | str:
     return home
 
 
+def kept_from_whoever(world: World, volume: Volume) -> Action | None:
+    for _, record in _without_spares(world, volume):
+        if reason := kept_from(volume, record):
+            return Hold(
+                key=volume.metadata.name,
+                reason=reason,
+                volume=volume,
+                event=EVENT_KEPT_FROM_CLAIM,
+            )
+    return None
+
+
 def released(world: World, volume: Volume) -> Action | None:
     policy, phase = volume.spec.persistent_volume_reclaim_policy, phase_of(volume)
     if phase not in ("Released", "Failed"):
@@ -286,18 +298,6 @@ def _pool_seconds(world: World, volume: Volume) -> float:
     return 0.0 if isinstance(home, str) else home[0].config.undo_seconds
 
 
-def kept_from_its_claim(world: World, volume: Volume) -> Action | None:
-    for _, record in _without_spares(world, volume):
-        if is_held_by_claim(volume) and (reason := kept_from(volume, record)):
-            return Hold(
-                key=volume.metadata.name,
-                reason=reason,
-                volume=volume,
-                event=EVENT_KEPT_FROM_CLAIM,
-            )
-    return None
-
-
 def claimed_again(_world: World, volume: Volume) -> Action | None:
     if not marks.OF_RELEASED & volume.metadata.annotations.keys():
         return None
@@ -329,8 +329,8 @@ _RULES: tuple[Callable[[World, Volume], Action | None], ...] = (
     other_volume,
     to_be_remembered,
     going,
+    kept_from_whoever,
     released,
-    kept_from_its_claim,
     claimed_again,
     unsecured,
     as_it_should_be,

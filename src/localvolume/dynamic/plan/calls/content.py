@@ -10,6 +10,7 @@ from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.calls import NotNow, OutOfRange, Unknown, Wanted, Wrong
 from localvolume.dynamic.model import ClassFacts, Pool, Wish
 from localvolume.dynamic.plan.calls.finding import check_here, find
+from localvolume.dynamic.plan.given import check_kept
 from localvolume.dynamic.plan.placing import VolumeMode, is_for
 from localvolume.dynamic.plan.world import Found, World, rounded
 from localvolume.volumes.capacity import quantity
@@ -22,6 +23,7 @@ def origin_of(world: World, wanted: Wanted, class_facts: ClassFacts) -> Found:
     if origin is None or not is_source(origin.record, snapshot=wanted.from_snapshot):
         kind = "snapshot" if wanted.from_snapshot else "volume"
         raise Unknown(f"there is no {kind} {wanted.source} here")
+    check_kept(world, wanted.source)
     check_copies(origin.pool, full=class_facts.wish.full_copies)
     check_content(origin)
     if not is_for(origin.pool, class_facts):

@@ -10,10 +10,11 @@ from localvolume.dynamic.calls import Differs, NoRoom, NotNow, Unknown, Wrong
 from localvolume.dynamic.model import Action, MakeCalled, SnapshotCall
 from localvolume.dynamic.plan.calls.content import check_content, check_copies, is_source
 from localvolume.dynamic.plan.calls.finding import answer, check_here, completed, find
-from localvolume.dynamic.plan.given import claims_with
+from localvolume.dynamic.plan.given import check_kept
 from localvolume.dynamic.plan.world import Found, World, rounded
 from localvolume.volumes.attributes import NONE
 from localvolume.volumes.capacity import quantity
+from localvolume.volumes.objects import volumes_of_claims
 
 
 def cut(world: World, call: SnapshotCall, found: Found | None) -> Action:
@@ -66,14 +67,14 @@ def cut(world: World, call: SnapshotCall, found: Found | None) -> Action:
 
 
 def check_holder(world: World, source: str, namespace: str) -> None:
-    """Raises Unknown if a claim of the namespace asked, and none of that namespace has the volume.
+    """Raises Unknown if a claim of the namespace asked, and none of that namespace has the volume,
+    and NotNow if the volume is kept from its claim.
 
     A content waits for as long as it takes. Meanwhile its claim may be deleted, and the
     PersistentVolume given to a claim of another tenant.
     """
-    records = [record for _, record in world.records_of(source)]
-    volumes = claims_with(world.volumes_of(source), *records)
-    if namespace and (namespace, source) not in volumes:
+    check_kept(world, source)
+    if namespace and (namespace, source) not in volumes_of_claims(world.volumes_of(source)):
         raise Unknown(f"no claim of namespace {namespace} has volume {source} any more")
 
 
@@ -96,6 +97,7 @@ def snapshot_record(
         claim="",
         claim_uid="",
         given=(),
+        generation=0,
         volume_uid="",
         request=f"snapshot of {origin.name}",
         snapshot_of=origin.name,

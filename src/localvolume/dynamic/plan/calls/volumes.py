@@ -35,6 +35,7 @@ from localvolume.dynamic.model import (
 from localvolume.dynamic.plan.attributes import unfit_for
 from localvolume.dynamic.plan.calls.content import is_source, origin_of, with_content_of
 from localvolume.dynamic.plan.calls.finding import answer, check_here, check_untold, completed
+from localvolume.dynamic.plan.given import check_kept
 from localvolume.dynamic.plan.paths import Unsafe, owner_of
 from localvolume.dynamic.plan.placing import (
     Placing,
@@ -59,7 +60,7 @@ _DEFAULT_KEYS = ("kubernetes.io/hostname",)
 def create(world: World, call: CreateCall, found: Found | None) -> Action:
     """Make the volume, go on with it, or answer with what is there. Raises Refused."""
     if found is not None:
-        return _made(call, found)
+        return _made(world, call, found)
     for volume in world.volumes_of(call.key):
         raise NotNow(
             f"PersistentVolume {volume.metadata.name} is of that volume, and no pool of this node"
@@ -106,7 +107,7 @@ def create(world: World, call: CreateCall, found: Found | None) -> Action:
     )
 
 
-def _made(call: CreateCall, found: Found) -> Action:
+def _made(world: World, call: CreateCall, found: Found) -> Action:
     record, wanted = found.record, call.wanted
     if record.driver != CSI_DRIVER:
         raise Differs("a volume that is not the CSI driver's has its name")
@@ -125,6 +126,7 @@ def _made(call: CreateCall, found: Found) -> Action:
     ):
         raise Differs("it was made for a claim that asked for something else")
     if record.request and record.state != "offered":
+        check_kept(world, wanted.source)
         return completed(found)
     if record.state != "offered":
         raise NotNow("it is being made for its claim")

@@ -261,7 +261,8 @@ def test_its_time_is_limited(device: LoopDevice, container: Container) -> None:
     words = ("/bin/sh", "-c", "exec sleep 1000")
     order = order_for(Path(device.path), command=words, timeout_seconds=1.0)
     assert container.run(order) == 1
-    assert "running /bin/sh" in container.said()
+    # In whichever step it is over: a machine that is busy may not have begun the command by then.
+    assert "not finished after" in container.said()
 
 
 def test_without_a_place_for_last_words_it_makes_none(

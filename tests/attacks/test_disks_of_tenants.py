@@ -11,7 +11,7 @@ import pytest
 
 from localvolume.disks.act import PlanChanged
 from tests.host.support_devices import LoopDevice, command, loop_device
-from tests.host.support_disks import Bench, bench
+from tests.host.support_disks import Bench, bench, odd_size
 from tests.suite.units import GIB, MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
@@ -38,9 +38,11 @@ def made(tmp_path: Path, whole: LoopDevice, stack: contextlib.ExitStack) -> Benc
 @pytest.fixture
 def partition(made: Bench, whole: LoopDevice, stack: contextlib.ExitStack) -> str:
     """What the tenant wrote onto it; the kernel reads it as soon as udev tells it to."""
-    (found,) = whole.partition("+1100M")
+    # Of a size of its own: another test's partition would be in the same plans.
+    size = odd_size(1100 * MIB)
+    (found,) = whole.partition(f"+{size // 512}")
     stack.callback(whole.forget_partitions)
-    made.size, made.partitions = 1100 * MIB, True
+    made.size, made.partitions = size, True
     assert made.row(found).verdict == "format"
     return found
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.attacks.support_gate import Gate, fill
 from tests.cluster.support_agent import Class, Lab, Volume
-from tests.cluster.support_pods import Kubelet, job_of
+from tests.cluster.support_pods import Kubelet, job_of, wait_for_collector
 from tests.host.support_devices import LoopDevice
-from tests.suite.api import CLAIMS
+from tests.suite.api import CLAIMS, PODS
 from tests.suite.units import MIB
 
 pytestmark = [
@@ -161,7 +161,10 @@ def test_a_job_of_what_is_bound_again_is_removed(lab: Lab, kubelet: Kubelet) -> 
     lab.start()
     volume, claim = used(lab, block, "raw", device.path)
     lab.delete_claim(claim)
-    lab.until(lambda: job_of(lab, volume), bool)
+    query = f"{PODS}?labelSelector=pvuuid%3D{volume['metadata']['uid']}"
+    lab.until(lambda: lab.plane.request("GET", query)["items"], bool)
+    # Else the Job may go before its pod, which would be admitted below.
+    wait_for_collector(lab)
     again = bind(lab, volume)
     lab.until(lambda: job_of(lab, volume), lambda job: job is None)
     kubelet.admit = lambda _: True

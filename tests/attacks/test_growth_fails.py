@@ -20,6 +20,11 @@ def bound(lab: DynamicLab) -> tuple[str, Claim, Volume]:
     claim = lab.claim(cls)
     volume = lab.made(claim)
     lab.claim_event(claim, "ProvisioningSucceeded")
+    # Its volume is said to be bound before it is itself, and until then it is said to wait.
+    lab.until(
+        lambda: lab.read_claim(claim),
+        lambda found: found and found["status"]["phase"] == "Bound",
+    )
     return cls, claim, volume
 
 

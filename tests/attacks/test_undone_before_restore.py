@@ -25,7 +25,7 @@ HOUR = 3600.0
 def _undo(lab: DynamicLab, volume: Volume) -> None:
     words = ["undo", volume["metadata"]["name"], "--kubeconfig", str(lab.plane.kubeconfig)]
     done = subprocess.run(
-        [sys.executable, "-m", "localvolume", *words], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "localvolume", *words], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
 

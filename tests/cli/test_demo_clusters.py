@@ -30,7 +30,7 @@ KINDS = (
 
 
 def items(server: str, path: str) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"{server}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"{server}{path}", timeout=60) as answer:
         found: list[dict[str, Any]] = json.load(answer)["items"]
     return found
 
@@ -71,11 +71,11 @@ def test_held_up_it_can_be_looked_at_until_ctrl_c(tmp_path: Path) -> None:
             body,
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 201
         until_bound(server_of(kubeconfig), "mine")
         metrics = run.until(r"curl (http://\S+)")[1]
-        with urllib.request.urlopen(metrics, timeout=10) as answer:
+        with urllib.request.urlopen(metrics, timeout=60) as answer:
             assert b"local_volume_provisioner_" in answer.read()
         run.signal(signal.SIGINT)
         assert run.end() == 0, run.output

@@ -111,8 +111,9 @@ class DynamicMetrics(Metrics):
             found[self.orphans][(pool.config.name,)] = orphaned[pool.config.name]
         for metric, values in found.items():
             self.set_all(metric, values)
-        self.looks.inc()
         self.held.set(sum(isinstance(action, Hold | Reject) for action in actions))
+        # Last: a scrape that counts this look tells all of it.
+        self.looks.inc()
 
     def _find(self, found: _Found, pool: Pool, *, unable: bool) -> None:
         name, report = pool.config.name, pool.report

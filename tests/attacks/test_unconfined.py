@@ -7,7 +7,7 @@ import pytest
 from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render
 from tests.cluster.support_agent import ADMISSION, Lab
-from tests.cluster.support_rights import TEMPLATES, Rights, of_labs
+from tests.cluster.support_rights import COLLECTIONS, TEMPLATES, Rights, in_default, of_labs
 from tests.suite.api import VOLUMES
 
 pytestmark = [
@@ -45,6 +45,26 @@ def test_an_agent_without_its_policies_is_not_ready(
                 lab.objects.make(f"{ADMISSION}/validatingadmission{plural}", one)
         lab.until(lambda: lab.http("/ready"), lambda got: got[0] == 200)
         assert lab.logged("the agent is confined to its node now")
+
+
+def test_roles_that_come_after_the_agent_do_not_confine_it(
+    lab: Lab, control_plane: ControlPlane, unique: str
+) -> None:
+    """Until then the API server refuses it everything, and so what the policies would."""
+    values = of_labs(lab.directory)
+    manifests = render(values, release=f"{unique}-l", namespace="default", only=TEMPLATES)
+    roles = [one for one in manifests if not one["kind"].startswith(KIND)]
+    late = [one for one in roles if one["kind"] == "ClusterRoleBinding"]
+    with Rights(control_plane, [one for one in roles if one not in late]) as rights:
+        rights.confine(lab)
+        lab.start(confined=True, wait=False)
+        lab.until(lambda: lab.logged('cannot create resource "persistentvolumes"'), bool)
+        for one in in_default(late):
+            rights.objects.make(COLLECTIONS[one["kind"]], one)
+        lab.until(
+            lambda: lab.http("/ready"),
+            lambda got: got[0] == 500 and "confinement: the agent is not confined" in got[1],
+        )
 
 
 def test_an_agent_that_is_told_of_no_policies_does_not_ask(lab: Lab) -> None:

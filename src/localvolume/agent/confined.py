@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 10.0
 
+_BY_RBAC: Final = "cannot create resource"
+"""What the API server's authorizers say. If they say something else, that is taken for a policy."""
+
 _NOT_ASKED: Final = "it is not known yet whether the agent is confined to its node"
 _UNCONFINED: Final = (
     "the agent is not confined to its node: the API server let it offer a volume of no node. Apply "
@@ -62,7 +65,11 @@ class Confined:
                         log.info("the agent is confined to its node now")
                     log.debug("confined: %s", error)
                     self.problem = ""
-                    return
+                    if _BY_RBAC not in str(error):
+                        return
+                    # Roles may be applied, and take effect, after the agent, too.
+                    await asyncio.sleep(backoff.next(error.after))
+                    continue
                 log.info("whether the agent is confined to its node: %s", error)
                 await asyncio.sleep(backoff.next(error.after))
             else:

@@ -47,7 +47,7 @@ def test_a_group_is_cut_while_it_is_written_to_restored_and_removed(lab: GroupLa
         name = snapshot["status"]["boundVolumeSnapshotContentName"]
         found = lab.until(
             lambda name=name: lab.content(name),  # type: ignore[misc]
-            lambda one: one and NODE_LABEL in one["metadata"]["annotations"],
+            lambda one: one and NODE_LABEL in one["metadata"].get("annotations", {}),
         )
         assert found is not None
         assert found["status"]["snapshotHandle"] == told[lab.handle(claim)]["snapshotHandle"]

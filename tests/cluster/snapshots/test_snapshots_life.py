@@ -125,7 +125,7 @@ def test_what_a_backend_cannot_is_said_on_the_content_and_the_snapshot(lab: Snap
     lab.event(content["metadata"]["name"], "SnapshotCreationFailed", why)
     lab.until(
         lambda: lab.read_snapshot(snapshot),
-        lambda found: found and why in found["status"].get("error", {}).get("message", ""),
+        lambda found: found and why in found.get("status", {}).get("error", {}).get("message", ""),
     )
     lab.take_away(snapshot)
     lab.until(lambda: lab.content_of(snapshot), lambda found: found is None)

@@ -3,15 +3,18 @@
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from ssl import create_default_context
 from typing import Any
 
 from localvolume_lab.controlplane import ControlPlane, RequestFailed
+from tests.chart.support_manifests import Object
 from tests.cluster.support_agent import Lab
 from tests.suite.api import MERGE
+from tests.suite.until import until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -39,21 +42,44 @@ def account(lab: Lab, rules: Sequence[Rule]) -> Path:
 
 
 def in_force(lab: Lab, rules: Sequence[Rule]) -> None:
-    """Wait until the lab's account may do this: the API server learns of its own roles by watches,
-    of each kind of object by another."""
+    """Wait until the lab's account may do this."""
+    _until_allowed(lab.plane, lab.unique, rules)
+
+
+def roles_in_force(plane: ControlPlane, manifests: Iterable[Object]) -> None:
+    """Wait until the accounts that these manifests bind, of the namespace `default`, may do what
+    their roles there say."""
+    them = list(manifests)
+    rules = {(one["kind"], one["metadata"]["name"]): one.get("rules", []) for one in them}
+    for binding in them:
+        if binding["kind"] in ("RoleBinding", "ClusterRoleBinding"):
+            role = binding["roleRef"]["kind"], binding["roleRef"]["name"]
+            for subject in binding["subjects"]:
+                _until_allowed(plane, subject["name"], rules.get(role, []))
+
+
+def _until_allowed(plane: ControlPlane, account: str, rules: Sequence[Rule]) -> None:
+    """The API server learns of its own roles by watches, of each kind of object by another."""
     for one in rules:
         resource, _, subresource = one["resources"][0].partition("/")
         asked = {"group": one["apiGroups"][0], "resource": resource, "subresource": subresource}
-        lab.until(lambda asked=asked, one=one: may(lab, one["verbs"][0], **asked), bool)  # type: ignore[misc]
+        asked["name"] = next(iter(one.get("resourceNames", [])), "")
+        until(partial(_may, plane, account, one["verbs"][0], **asked))
 
 
-def may(lab: Lab, verb: str, *, namespace: str = "default", **resource: str) -> bool:
+def may(lab: Lab, verb: str, **resource: str) -> bool:
     """Whether the lab's account may do it, as the API server says itself."""
+    return _may(lab.plane, lab.unique, verb, **resource)
+
+
+def _may(
+    plane: ControlPlane, account: str, verb: str, *, namespace: str = "default", **resource: str
+) -> bool:
     attributes = {"verb": verb, "namespace": namespace, **resource}
-    user = f"system:serviceaccount:default:{lab.unique}"
+    user = f"system:serviceaccount:default:{account}"
     review = {"spec": {"user": user, "resourceAttributes": attributes}}
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    answer = lab.plane.request("POST", path, review)
+    answer = plane.request("POST", path, review)
     return bool(answer["status"].get("allowed"))
 
 

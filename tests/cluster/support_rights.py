@@ -16,7 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import Values
 from tests.chart.support_manifests import NAME, Object
-from tests.cluster.support_accounts import ACCOUNTS, RBAC, Caller, kubeconfig, token
+from tests.cluster.support_accounts import (
+    ACCOUNTS,
+    RBAC,
+    Caller,
+    kubeconfig,
+    roles_in_force,
+    token,
+)
 from tests.cluster.support_agent import ADMISSION, Lab
 from tests.cluster.support_objects import Objects
 from tests.suite.api import EVENTS, PODS, VOLUMES
@@ -97,6 +104,7 @@ class Rights:
         # What is asked for last: with that in force, so are the others.
         for one in sorted(self.manifests, key=_is_asked_for):
             self.objects.make(COLLECTIONS[one["kind"]], one)
+        roles_in_force(self.plane, self.manifests)
         if any(one["kind"] == "ValidatingAdmissionPolicy" for one in self.manifests):
             self._until_in_force()
         return self

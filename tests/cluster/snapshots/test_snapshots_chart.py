@@ -9,7 +9,7 @@ import pytest
 
 from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import render
-from tests.cluster.support_accounts import kubeconfig, token
+from tests.cluster.support_accounts import kubeconfig, roles_in_force, token
 from tests.cluster.support_groups import GroupLab
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
@@ -26,9 +26,10 @@ VALUES = {"csi": {"enabled": True, "snapshotController": {"enabled": True}}}
 def controller(control_plane: ControlPlane, objects: Objects, tmp_path: Path) -> Iterator[Program]:
     """As the chart has it, arguments and account, where the kinds are there."""
     manifests = render(VALUES, only=["snapshotcontroller.yaml"], namespace="default")
-    for one in in_default(manifests):
-        if one["kind"] in COLLECTIONS:
-            objects.make(COLLECTIONS[one["kind"]], one)
+    rights = [one for one in in_default(manifests) if one["kind"] in COLLECTIONS]
+    for one in rights:
+        objects.make(COLLECTIONS[one["kind"]], one)
+    roles_in_force(control_plane, rights)
     (deployment,) = (one for one in manifests if one["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     bearer = token(control_plane, pod["serviceAccountName"])

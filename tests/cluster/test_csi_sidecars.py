@@ -102,7 +102,8 @@ def test_external_resizer_modifies_a_volume(csi: CsiLab, pool: MadePool) -> None
         volume = csi.made(claim)
         change(csi, claim, slow)
         agrees(csi, claim, slow)
-        (record,) = (pool.directory / ".localvolume/records").iterdir()
+        (name,) = pool.records()
+        record = pool.directory / ".localvolume/records" / name
         assert json.loads(record.read_text())["record"]["attributes"] == {"write_bytes": 20 * MIB}
         change(csi, claim, bad)
         csi.claim_event(claim, "VolumeModifyFailed", "parameter iops is not known")

@@ -16,6 +16,7 @@ from localvolume_lab.controlplane import ControlPlane, KubectlFailed, PlaneFaile
 from localvolume_lab.controlplane.access import Access
 from localvolume_lab.controlplane.assets import build_directory
 from tests.cluster.support_objects import Objects, pause
+from tests.suite import speed
 from tests.suite.api import CLAIMS, CLASSES, NODES, PODS, VOLUMES
 from tests.suite.until import until
 
@@ -297,7 +298,7 @@ def command(*arguments: str, environment: dict[str, str]) -> "subprocess.Complet
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=120 * speed.factor(),
     )
 
 

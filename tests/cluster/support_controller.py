@@ -167,6 +167,16 @@ class Ground:
             if labels["storageclass"] == (cls or self.cls) and value
         }
 
+    def until_others_are_gone(self) -> None:
+        """Before requests are counted or answered for the server: what an earlier test has deleted
+        goes in its own time, as its pods do, and until then a controller sees to it too."""
+
+        def going() -> list[str]:
+            found = self.plane.request("GET", VOLUMES)["items"]
+            return [_name(one) for one in found if "deletionTimestamp" in one["metadata"]]
+
+        self.until(going, lambda left: not left)
+
     # --- making things -------------------------------------------------------------------------
 
     def adopt(self, path: str) -> None:

@@ -92,6 +92,7 @@ def test_a_content_of_a_lost_node_is_told_of_and_left_alone(ground: Ground, kind
 def test_a_server_that_is_unwell_is_asked_again_when_it_says(
     ground: Ground, kinds: None, proxy: Proxy, verb: str, resource: str
 ) -> None:
+    ground.until_others_are_gone()
     use_the_driver(ground)
     node = ground.node()
     content(ground, "ready", node)

@@ -18,14 +18,7 @@ WRITES = ("post", "patch", "delete")
 
 @pytest.fixture(autouse=True)
 def nothing_is_going(ground: Ground) -> None:
-    """What an earlier test has deleted goes in its own time, as its pods do: until then the
-    controller sees to it too, and what it asks for is counted and held here."""
-
-    def going() -> list[str]:
-        found = ground.plane.request("GET", VOLUMES)["items"]
-        return [one["metadata"]["name"] for one in found if "deletionTimestamp" in one["metadata"]]
-
-    ground.until(going, lambda left: not left)
+    ground.until_others_are_gone()
 
 
 @pytest.mark.parametrize("held", ["nodes", "persistentvolumes"])

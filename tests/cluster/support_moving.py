@@ -36,6 +36,11 @@ class Moving:
         self.lab, self.claim, self.before = lab, claim, volume
         self.name: str = volume["metadata"]["name"]
         self.caller = Caller(lab.kubelet)
+        # It is said to be bound before its claim names it, and until then it may not be moved.
+        self.lab.until(
+            lambda: self.lab.read_claim(self.claim),
+            lambda found: found and found["status"]["phase"] == "Bound",
+        )
 
     def command(self, *words: str, wait: float = 60.0) -> subprocess.CompletedProcess[str]:
         """The command as it is typed, with an end of its input."""

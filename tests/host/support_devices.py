@@ -30,6 +30,11 @@ from tests.suite.until import until
 _LOOP_CTL_ADD, _LOOP_CTL_REMOVE = 0x4C80, 0x4C81
 _LOOP_SET_STATUS64, _LOOP_GET_STATUS64, _LO_FLAGS_AUTOCLEAR = 0x4C04, 0x4C05, 4
 
+#: From here on are the loop devices that tests have to themselves.
+_FIRST_SPARE = 10_000
+#: So many below are free for others: more than take one while a device of ours is detached.
+_LOWER_ONES = 16
+
 #: Smallest comfortable sizes, in bytes; backing files are sparse.
 SIZES = {"ext4": 64 * MIB, "ext2": 64 * MIB, "xfs": 320 * MIB, "btrfs": 128 * MIB}
 
@@ -229,12 +234,30 @@ def spare_loop_name() -> Iterator[str]:
 
 
 def _add_loop(control: int) -> int:
+    _have_lower_ones(control)
     # Linux has room for 2^20 of them; another run of the tests may have any of these.
     chance = random.SystemRandom()
     for _ in range(100):
         with contextlib.suppress(FileExistsError):
-            return fcntl.ioctl(control, _LOOP_CTL_ADD, chance.randrange(10_000, 500_000))
+            return fcntl.ioctl(control, _LOOP_CTL_ADD, chance.randrange(_FIRST_SPARE, 500_000))
     raise AssertionError("no free number for a loop device")
+
+
+def _have_lower_ones(control: int) -> None:
+    """The kernel has eight, and more only once all are taken: until then it gives whoever looks for
+    a free one what there is, and that may be one of ours that is not attached just then."""
+    free, number = _lower_ones_free(), 0
+    while free < _LOWER_ONES and number < _FIRST_SPARE:
+        with contextlib.suppress(FileExistsError):
+            fcntl.ioctl(control, _LOOP_CTL_ADD, number)
+            free += 1
+        number += 1
+
+
+def _lower_ones_free() -> int:
+    names = (name for name in os.listdir("/sys/block") if name.startswith("loop"))
+    lower = (name for name in names if int(name.removeprefix("loop")) < _FIRST_SPARE)
+    return sum(not _backing_of(name) for name in lower)
 
 
 def _remove_loop(control: int, number: int) -> bool:

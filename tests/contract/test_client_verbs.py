@@ -320,11 +320,16 @@ async def test_a_senseless_retry_after_is_none(
 
 async def test_requests_in_flight_are_limited(server: FaultServer) -> None:
     now, most = 0, 0
+    together = asyncio.Event()
 
     async def slow(request: Any) -> Any:
         nonlocal now, most
         now += 1
         most = max(most, now)
+        if now == 3:
+            together.set()
+        # However late the others are; and then a fourth could come.
+        await asyncio.wait_for(together.wait(), 60)
         await asyncio.sleep(0.02)
         now -= 1
         return await answer(volume("a", 1))(request)

@@ -144,8 +144,10 @@ async def test_a_leader_that_was_paused_for_a_moment_goes_on(seat: Seat) -> None
 async def test_of_ten_at_most_one_ever_leads(seat: Seat) -> None:
     """With clean ends of leaders, from the first race on until nobody is left."""
     async with AsyncExitStack() as stack:
+        clock = await stack.enter_async_context(unstalled())
         many = [
-            await stack.enter_async_context(seat.candidate(f"c{number}")) for number in range(10)
+            await stack.enter_async_context(seat.candidate(f"c{number}", clock=clock))
+            for number in range(10)
         ]
         led: list[str] = []
 

@@ -92,8 +92,8 @@ async def test_a_shortened_lease_ends_no_sooner(seat: Seat) -> None:
         await seat.edit(leaseDurationSeconds=1)
         await asyncio.sleep(1.5)
         assert (one.terms, one.election.leading, other.terms) == (1, True, 0)
-        # It is put right with the next renewal.
-        assert (await seat.spec())["leaseDurationSeconds"] == 3
+        # It is put right with the next renewal that is done.
+        await until_async(seat.spec, lambda spec: spec["leaseDurationSeconds"] == 3)
 
 
 async def test_labels_and_annotations_disturb_nobody(seat: Seat) -> None:

@@ -55,12 +55,12 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_without_the_server_leadership_ends_with_its_proof(
     sandbox: Sandbox, candidate: Callable[..., Candidate], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with candidate("one") as one:
+    async with unstalled() as clock, candidate("one", clock=clock) as one:
         await until_async(lambda: one.at_work)
         sandbox.faults.drop(times=None)
-        away = time.monotonic()
+        away = clock()
         await until_async(lambda: not one.election.leading)
-        lasted = time.monotonic() - away
+        lasted = clock() - away
         assert TIMES["renew_deadline"] - 2 * TIMES["retry_seconds"] < lasted
         assert lasted < TIMES["lease_seconds"]
         await until_async(lambda: not one.at_work)
@@ -82,12 +82,12 @@ async def test_without_the_server_leadership_ends_with_its_proof(
 async def test_a_server_that_says_nothing_is_no_proof(
     sandbox: Sandbox, candidate: Callable[..., Candidate]
 ) -> None:
-    async with candidate("one") as one:
+    async with unstalled() as clock, candidate("one", clock=clock) as one:
         await until_async(lambda: one.at_work)
         sandbox.faults.delay(60, times=None)
-        away = time.monotonic()
+        away = clock()
         await until_async(lambda: not one.at_work)
-        assert time.monotonic() - away < TIMES["lease_seconds"]
+        assert clock() - away < TIMES["lease_seconds"]
         await asyncio.sleep(TIMES["retry_seconds"])
         # Nor does a request that hangs hold up those that would not.
         sandbox.faults.clear()
@@ -239,14 +239,16 @@ async def test_leadership_is_a_matter_of_the_clock_alone(
     def clock() -> float:
         return time.monotonic() + jump
 
-    async with candidate("one", clock=clock, slow_end=1.0, retry_seconds=1.0) as one:
+    # Long enough that no busy machine makes a proof lapse by itself.
+    times = {"lease_seconds": 60.0, "renew_deadline": 40.0, "retry_seconds": 1.0}
+    async with candidate("one", clock=clock, slow_end=1.0, **times) as one:
         await until_async(lambda: one.at_work)
         # A renewal that will still be done, as nobody took the lease.
         under_way = sandbox.faults.delay(0.3, verb="patch", resource="leases")
         await asyncio.wait_for(under_way.hit.wait(), 60)
         one.election.check()
         # The proof before that one is over, that one's own would not be.
-        jump = TIMES["renew_deadline"] - 0.8
+        jump = times["renew_deadline"] - 0.8
         assert not one.election.leading
         with pytest.raises(NotLeading):
             one.election.check()

@@ -154,8 +154,13 @@ async def test_what_could_not_be_told_is_said_while_it_is_read(node: Node, disk:
     assert entry.problem
     assert entry.problem.code == "unknown"
     disk.die()
-    assert (await node.look()).problem == entry.problem
-    await until_async(disk.asked)
+
+    async def asked() -> int:
+        assert (await node.look()).problem == entry.problem
+        return disk.asked()
+
+    # What was read when it died may have failed before, and that be all that one look waits for.
+    await until_async(asked)
 
 
 async def test_so_it_is_where_that_may_not_hold_any_more(node: Node, disk: DeadDisk) -> None:
@@ -166,10 +171,14 @@ async def test_so_it_is_where_that_may_not_hold_any_more(node: Node, disk: DeadD
     disk.fail()
     await until_async(lambda: node.told)
     disk.die()
-    entry = await node.look()
-    assert entry.problem
-    assert entry.problem.code == "unknown"
-    await until_async(disk.asked)  # it is read once more
+
+    async def asked() -> int:
+        entry = await node.look()
+        assert entry.problem
+        assert entry.problem.code == "unknown"
+        return disk.asked()
+
+    await until_async(asked)  # it is read once more
 
 
 async def test_where_else_its_data_is_reached_is_known_while_it_is_read(tmp_path: Path) -> None:

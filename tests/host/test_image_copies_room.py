@@ -57,6 +57,7 @@ def test_a_larger_restore_has_the_room_it_says(pool: ImagePool, content: str, sp
     if content == "raw":
         data = written(pool, origin, 1)
         restored = copied(pool, "pvc-2", snapshotted(pool, origin), mib=mib)
+        image = pool.image(restored).stat()
         found = Path(pool.node(restored)).read_bytes()
         assert len(found) == mib * MIB
         assert found[:MIB] == data
@@ -65,13 +66,14 @@ def test_a_larger_restore_has_the_room_it_says(pool: ImagePool, content: str, sp
         with mounted(pool.node(origin)) as where:
             (where / "file").write_bytes(b"1" * MIB)
             restored = copied(pool, "pvc-2", snapshotted(pool, origin), mib=mib)
+        # Once it is mounted, an ext4 clears inode tables that are new, and gives back their blocks.
+        image = pool.image(restored).stat()
         with mounted(pool.node(restored)) as where:
             assert (where / "file").read_bytes() == b"1" * MIB
             assert (mib - 1) * MIB - 65536 <= fill(where) <= mib * MIB * 1.015
             assert (where / "file").read_bytes() == b"1" * MIB
         clean(pool, restored)
     assert restored.size_bytes == mib * MIB
-    image = pool.image(restored).stat()
     assert sparse or image.st_blocks * 512 >= image.st_size
     assert pool.image(origin).stat().st_size < image.st_size
 

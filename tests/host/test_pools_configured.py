@@ -253,6 +253,10 @@ async def test_full_copies_wait_for_each_other_and_hold_up_no_one_meanwhile(wher
         assert await pools.call(config, f"pvc-{COPIERS}", lambda _: "used") == "used"
         # And those whose copies are made wait for that.
         used = asyncio.create_task(pools.call(config, "pvc-0", lambda _: end.is_set()))
+        for other in range(3):
+            # Each of these was asked for later, and has its turn.
+            assert await pools.call(config, f"other-{other}", lambda _: "other") == "other"
+        assert not used.done()
         end.set()
         assert await used
         await asyncio.gather(*copies)

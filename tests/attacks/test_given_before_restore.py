@@ -174,35 +174,50 @@ def test_nobody_gets_it_while_it_cannot_be_noted(lab: GroupLab, pool: MadePool) 
     with immutable(pool.directory / ".localvolume" / "records"):
         other = give_away(lab, claim, handle, "kube-public")
         (text,) = lab.until(lambda: told(lab, handle), bool)
-        assert "its pool cannot note that another claim has it, so pods wait" in text
+        assert "that it was given away cannot be noted, so pods wait" in text
         is_refused(lab, handle, "has another claim is not noted in its pool yet")
     until_noted(lab, pool, handle, other)
     assert (lab.caller.use(handle) / "file").read_text() == SECRET
 
 
+@pytest.mark.parametrize("several", [False, True])
 def test_an_object_that_is_made_anew_needs_an_administrators_word(
-    lab: GroupLab, pool: MadePool
+    lab: GroupLab, pool: MadePool, several: bool
 ) -> None:
-    """As by a backup tool. It knows of no hand-over."""
+    """As by a backup tool: it has another UID, and so has its claim."""
     claim, handle = begun(lab)
-    other = given(lab, pool, claim, handle)
+    cls, text = claim["spec"]["storageClassName"], SECRET
+    if several:
+        claim, text = given(lab, pool, claim, handle), THEIRS
     before = lab.volume(handle)
     assert before is not None
-    Backup(lab.plane, f"persistentvolumes/{handle}", stored(other)).lose()
-    cls = claim["spec"]["storageClassName"]
+    Backup(lab.plane, f"persistentvolumes/{handle}", stored(claim)).lose()
     again = of_accomplice(lab, cls, "again", "kube-public", volumeName=handle)
-    meta = {key: before["metadata"][key] for key in ("name", "labels", "finalizers")}
-    notes = dict(before["metadata"]["annotations"])
-    del notes[GENERATION]
-    lab.plane.request(
-        "POST", VOLUMES, {"metadata": {**meta, "annotations": notes}, "spec": before["spec"]}
-    )
+    meta = {key: before["metadata"][key] for key in ("name", "labels", "annotations", "finalizers")}
+    lab.plane.request("POST", VOLUMES, {"metadata": meta, "spec": before["spec"]})
     names(lab, handle, again)
-    lab.settle()
+    (said,) = lab.until(lambda: told(lab, handle), bool)
+    is_refused(lab, handle, "is kept from its claim: it is another object than its pool has")
+    says(lab, handle, int(said.rpartition("=")[2]))
+    until_noted(lab, pool, handle, again)
+    assert (lab.caller.use(handle) / "file").read_text() == text
+
+
+def test_what_only_the_object_says_is_not_said_twice(lab: GroupLab, pool: MadePool) -> None:
+    """The pool could not note one tenant's claim, and the next one is given it at once."""
+    claim, handle = begun(lab)
+    with immutable(pool.directory / ".localvolume" / "records"):
+        other = give_away(lab, claim, handle, "kube-public")
+        lab.until(lambda: told(lab, handle), bool)
+        lab.stop()
+    backup = Backup(lab.plane, f"persistentvolumes/{handle}", stored(other))
+    third = of_accomplice(lab, claim["spec"]["storageClassName"], "third", volumeName=handle)
+    names(lab, handle, third)
+    lab.serve()
+    until_noted(lab, pool, handle, third)
+    written_as(lab, handle, THEIRS)
+    set_back(lab, backup, third)
     is_refused(lab, handle)
-    says(lab, handle, 1)
-    lab.settle()
-    assert (lab.caller.use(handle) / "file").read_text() == THEIRS
 
 
 def test_nor_a_copy_of_it(lab: GroupLab, pool: MadePool) -> None:

@@ -228,8 +228,13 @@ async def test_whose_it_is_is_asked_where_several_claims_had_it(client: Client) 
     ):
         with pytest.raises(NotNow, match=f"pvc-1 {why}"):
             await live.claim_may_have(record, there)
-    # One that a person has made anew, of which nothing is noted.
-    await live.claim_may_have(replace(several, given=("8",), volume_uid="former"), there)
+    # One that was made anew: for the same claim, for another, and with an administrator's word.
+    former = replace(several, volume_uid="former")
+    await live.claim_may_have(former, there)
+    with pytest.raises(NotNow, match="pvc-1 is kept from its claim: it is another object"):
+        await live.claim_may_have(replace(former, given=("8",)), there)
+    with pytest.raises(NotNow, match="pvc-1 has another claim is not noted"):
+        await live.claim_may_have(replace(former, given=("8",), generation=1), there)
 
 
 async def test_what_is_not_held_for_us_any_more_stays(client: Client) -> None:

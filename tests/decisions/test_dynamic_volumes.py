@@ -500,13 +500,16 @@ def test_a_volume_of_the_driver_is_kept_by_an_object_from_before(said: str | Non
     named = [driven(annotations=notes, claim_uid=uid) for uid in ("1", "2", "3", "4")]
     for found in (*named, driven(annotations=notes, phase="Available")):
         for things in ([bound()], []):
-            hold = a(Hold, of_driver(found, *things, known))
-            assert hold.event == "VolumeKeptFromClaim"
-            assert hold.reason.endswith("with localvolume.dev/generation=2")
-    gone = driven(annotations=notes, phase="Released")
-    assert a(Hold, of_driver(gone, known)).event == "VolumeKeptFromClaim"
+            is_kept(of_driver(found, *things, known), until=2)
+    is_kept(of_driver(driven(annotations=notes, phase="Released"), known), until=2)
     # Who deletes the object means it.
     a(Retire, of_driver(driven(annotations=notes, phase="Released", deleted=True), known))
+
+
+def is_kept(found: Action, *, until: int) -> None:
+    hold = a(Hold, found)
+    assert hold.event == "VolumeKeptFromClaim"
+    assert hold.reason.endswith(f"with localvolume.dev/generation={until}")
 
 
 @pytest.mark.parametrize("said", ["2", "3"])
@@ -517,6 +520,34 @@ def test_a_volume_of_the_driver_is_its_claims_by_an_object_of_the_last_hand_over
     # An administrator had it name an earlier claim again, or a new one.
     for uid in ("1", "4"):
         assert a(Remember, of_driver(driven(annotations=notes, claim_uid=uid), known)).given == uid
+    # Somebody deletes the object, and its claim goes on.
+    going = driven(annotations=notes, claim_uid="4", deleted=True)
+    assert a(Remember, of_driver(going, known)).given == "4"
+
+
+def test_a_record_from_before_hand_overs_were_counted_has_the_claims_alone() -> None:
+    known = pool(record(given=("2",)))
+    is_kept(of_driver(driven(), bound(), known), until=1)
+    a(Keep, of_driver(driven(claim_uid="2"), known))
+    said = {marks.GENERATION_ANNOTATION: "1"}
+    assert a(Remember, of_driver(driven(annotations=said), known)).given == "1"
+
+
+@pytest.mark.parametrize(("given", "count"), [((), 0), ((NOBODY, "2"), 2)])
+def test_an_object_made_anew_for_another_claim_waits_for_a_word(
+    given: tuple[str, ...], count: int
+) -> None:
+    known = pool(record(given=given, generation=count))
+    said = {marks.GENERATION_ANNOTATION: str(count)}
+    for things in ({"claim_uid": "4"}, {"phase": "Available", "claim_uid": None}):
+        found = driven(uid="anew", annotations=said, **things)
+        is_kept(of_driver(found, known), until=count + 1)
+    word = {marks.GENERATION_ANNOTATION: str(count + 1)}
+    taken = a(Remember, of_driver(driven(uid="anew", annotations=word, claim_uid="4"), known))
+    assert (taken.volume.metadata.uid, taken.given) == ("anew", "4")
+    # One for the same claim is let to its pods, and removes nothing.
+    same = driven(uid="anew", annotations=said, claim_uid="2" if given else "1")
+    assert a(Hold, of_driver(same, known)).event == ""
 
 
 def test_a_volume_that_the_kubelet_mounts_itself_is_kept_from_nobody() -> None:

@@ -239,6 +239,10 @@ def test_a_volume_that_is_gone_or_has_grown_is_not_cut_with_others(pool: ImagePo
     with store_of(pool) as store:
         origins = volumes(store, pool, "ext4", "ext4")
         asked = members(origins)
+        origins[0] = store.offered(origins[0], given="another", generation=1)
+        with pytest.raises(BackendFailed, match="was given to another claim meanwhile"):
+            store.cut_together(asked)
+        asked = members(origins)
         store.grow(origins[1], 48 * MIB)
         with pytest.raises(BackendFailed, match="has grown meanwhile"):
             store.cut_together(asked)

@@ -53,6 +53,17 @@ class TestCopies:
         assert set(tree(where)) == {"pvc-1"}
         assert set(store.look().records) == {"pvc-1"}
 
+    @pytest.mark.parametrize("copy", [{"snapshot_of": "pvc-1"}, {"made_from": "pvc-1"}])
+    def test_of_a_volume_that_was_given_to_another_meanwhile(
+        self, store: PoolStore, where: Path, copy: dict[str, str]
+    ) -> None:
+        seen = offer(store, store.make(wish()))
+        store.offered(seen, given="another", generation=1)
+        with pytest.raises(BackendFailed, match="pvc-1 was given to another claim meanwhile"):
+            store.copy(wish("copy", **copy), seen)
+        assert set(tree(where)) == {"pvc-1"}
+        assert set(store.look().records) == {"pvc-1"}
+
     @pytest.mark.parametrize("end", ["removed", "purged"])
     def test_of_a_volume_that_is_gone_meanwhile(self, store: PoolStore, end: str) -> None:
         seen = offer(store, store.make(wish()))

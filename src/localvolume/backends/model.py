@@ -21,7 +21,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
-from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.volumes.attributes import NONE, Attributes
 
 BackendName = Literal["directory", "btrfs", "image", "lvm"]
@@ -130,20 +129,20 @@ class Record:
     """What its VolumeAttributesClass asks for."""
 
 
-def as_offered(known: Record, volume_uid: str, given: str, driver: str = "") -> Record:
-    """The record once a PersistentVolume is asked for; with its UID, a further claim, or another
-    CSI driver."""
-    claims, generation = known.given, known.generation
+def as_offered(
+    known: Record, volume_uid: str, given: str, generation: int = 0, driver: str = ""
+) -> Record:
+    """The record once a PersistentVolume is asked for; with its UID, a further claim with the count
+    of that, or another CSI driver."""
+    claims = known.given
     if given and given != (known.claim_uid, *claims)[-1]:
         claims = (*claims, given)[-_GIVEN:]
-        # What the kubelet mounts without asking us is not counted.
-        generation += known.driver == CSI_DRIVER
     return replace(
         known,
         state="offered",
         volume_uid=volume_uid or known.volume_uid,
         given=claims,
-        generation=generation,
+        generation=max(known.generation, generation),
         driver=driver or known.driver,
     )
 
@@ -478,6 +477,12 @@ def kept_for(name: str, records: Iterable[Record]) -> list[str]:
 def has_content_of(record: Record) -> str:
     """The name of the volume or snapshot whose content it is made with, "" for an empty one."""
     return record.snapshot_of or record.made_from
+
+
+def check_hands(now: Record, planned: Record) -> None:
+    """Raises BackendFailed if an origin was given to another claim since a copy was planned."""
+    if (now.generation, now.given) != (planned.generation, planned.given):
+        raise BackendFailed(f"{now.name} was given to another claim meanwhile")
 
 
 def outgrew(origin: Record, copy: Record) -> bool:

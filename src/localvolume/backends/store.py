@@ -80,11 +80,16 @@ class Store(Protocol):
         ...
 
     def offered(
-        self, record: Record, volume_uid: str = "", given: str = "", driver: str = ""
+        self,
+        record: Record,
+        volume_uid: str = "",
+        given: str = "",
+        generation: int = 0,
+        driver: str = "",
     ) -> Record:
         """Record that a PersistentVolume is asked for, before it is; later also record its UID,
-        the claim that the volume was `given` to since it was made, and the CSI driver that pods use
-        it through from now on."""
+        the claim that the volume was `given` to since it was made, with the count of that, and the
+        CSI driver that pods use it through from now on."""
         ...
 
     def modify(self, record: Record, attributes: Attributes) -> Record:

@@ -58,7 +58,10 @@ async def _undo(name: str, kubeconfig: str | None) -> str:
                 break
     ref = volume.spec.claim_ref
     who = f"{ref.namespace}/{ref.name}" if ref else "any claim"
-    return f"{name} is kept, and waits for {who}: create that claim again"
+    text = f"{name} is kept, and waits for {who}: create that claim again"
+    if volume.spec.csi is None:
+        return text
+    return f"{text}. If it has an Event VolumeKeptFromClaim, do first what that says"
 
 
 def _check(volume: PersistentVolume) -> None:

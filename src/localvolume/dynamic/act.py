@@ -56,7 +56,7 @@ from localvolume.dynamic.model import (
 )
 from localvolume.dynamic.modifying import Modifying
 from localvolume.dynamic.origins import Origins
-from localvolume.dynamic.plan.given import claims_with
+from localvolume.dynamic.plan.given import claims_with, count_of
 from localvolume.dynamic.plan.growing import EVENT_RESIZE_FAILED
 from localvolume.dynamic.pools import Pools
 from localvolume.dynamic.preconditions import Live, Superseded
@@ -364,12 +364,14 @@ class Acts:
     # --- volumes that are given to others ---------------------------------------------------------
 
     async def _remember(self, action: Remember) -> None:
-        volume, record = action.volume, action.record
+        volume, record, count = action.volume, action.record, 0
         if action.given and record.driver == marks.CSI_DRIVER:
-            # The object first: one that says less than the record comes from a backup.
-            count = {marks.GENERATION_ANNOTATION: str(record.generation + 1)}
-            await self._patch_volume(volume, bound_to(volume, annotations=count))
-        await self._offered(action.pool, record, volume.metadata.uid, action.given)
+            # The object first: one that says less than the record comes from a backup. More than
+            # either says: what only the object says may be in a backup, too.
+            count = max(record.generation, count_of(volume)) + 1
+            notes = {marks.GENERATION_ANNOTATION: str(count)}
+            await self._patch_volume(volume, bound_to(volume, annotations=notes))
+        await self._offered(action.pool, record, volume.metadata.uid, action.given, count)
 
     # --- volumes whose object was made anew for our CSI driver -----------------------------------
 
@@ -502,10 +504,15 @@ class Acts:
     # --- common --------------------------------------------------------------------------------
 
     async def _offered(
-        self, pool: PoolConfig, record: Record, volume_uid: str, given: str = ""
+        self,
+        pool: PoolConfig,
+        record: Record,
+        volume_uid: str,
+        given: str = "",
+        generation: int = 0,
     ) -> Record:
         return await self.pools.call(
-            pool, record.name, lambda store: store.offered(record, volume_uid, given)
+            pool, record.name, lambda store: store.offered(record, volume_uid, given, generation)
         )
 
     async def _content(

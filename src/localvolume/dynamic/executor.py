@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from localvolume.backends.model import BackendFailed, Busy, GoesOn, Impossible, Record
+from localvolume.config.provisioner import CSI_DRIVER
 from localvolume.dynamic.act import Acts, log_fields
 from localvolume.dynamic.called import refusal_of
 from localvolume.dynamic.model import (
@@ -217,8 +218,8 @@ class Executor:
         match action:
             case Make() | Publish():
                 text = self._acts.say_failed(action.claim, text)
-            case Remember() if action.given:
-                text = f"its pool cannot note that another claim has it, so pods wait: {text}"
+            case Remember() if action.given and action.record.driver == CSI_DRIVER:
+                text = f"that it was given away cannot be noted, so pods wait: {text}"
                 self._acts.say_of_volume(action.volume, "Warning", EVENT_KEPT_FROM_CLAIM, text)
             case Delete() | Retire():
                 text = f"not removed: {text}"

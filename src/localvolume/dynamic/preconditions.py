@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from localvolume.backends.model import Record
 from localvolume.dynamic.calls import InUse, NotNow
-from localvolume.dynamic.plan.given import is_to_be_noted, kept_from
+from localvolume.dynamic.plan.given import is_made_anew, is_to_be_noted, kept_from
 from localvolume.dynamic.plan.volumes import never_bound
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere
@@ -116,7 +116,8 @@ class Live:
         `seen` is the object as the watch has it. The API server is asked only where several claims
         had the volume: the watch may lag behind one that was set back.
         """
-        if not record.generation and not (seen is not None and is_to_be_noted(seen, record)):
+        doubtful = seen is not None and (is_to_be_noted(seen, record) or is_made_anew(seen, record))
+        if not record.generation and not doubtful:
             return
         try:
             live = await self.client.get(PERSISTENT_VOLUMES, record.name)

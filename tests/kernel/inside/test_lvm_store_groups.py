@@ -266,7 +266,14 @@ def test_what_is_gone_or_left_is_never_completed(thin: Pool) -> None:
     with pytest.raises(BackendFailed, match="not completed"):
         thin.store.cut_together(asked)
     thin.store.take_away(thin.store.look().records["g-o1"])
-    grown = thin.store.grow(origins[0], 24 * MIB)
+    given = thin.store.offered(origins[0], given="another", generation=1)
+    with pytest.raises(BackendFailed, match="was given to another claim meanwhile"):
+        thin.store.cut_together(asked)
+    with pytest.raises(BackendFailed, match="was given to another claim meanwhile"):
+        thin.store.copy(asked[0][0], origins[0])
+    assert thin.store.look().records[given.name] == given
+    asked = [(asked[0][0], given), *asked[1:]]
+    grown = thin.store.grow(given, 24 * MIB)
     with pytest.raises(BackendFailed, match="has grown meanwhile"):
         thin.store.cut_together(asked)
     remove(thin, grown)

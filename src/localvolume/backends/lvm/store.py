@@ -39,6 +39,7 @@ from localvolume.backends.model import (
     Source,
     Usage,
     as_offered,
+    check_hands,
     outgrew,
 )
 from localvolume.backends.pool.root import PoolTaken
@@ -164,6 +165,7 @@ class LvmStore:
         """
         with self._session.using(record.name, origin.name, kept=True) as seen:
             source = _living(seen, origin)
+            check_hands(source.record, origin)
             if outgrew(source.record, record):
                 raise BackendFailed(f"{origin.name} has grown meanwhile")
             return copying.copy(self.tools, seen, record, source, self._session.take)
@@ -184,20 +186,27 @@ class LvmStore:
         """Cut the snapshots of a group, each with its origin, at one moment: thin ones alone."""
         with self._session.using(*{one.name for pair in members for one in pair}) as seen:
             found = [together.Member(record, _living(seen, one)) for record, one in members]
+            for member, (_, origin) in zip(found, members, strict=True):
+                check_hands(member.origin.record, origin)
             return together.cut_together(
                 self.tools, seen, found, self._session.take, self._still_seconds
             )
 
     def offered(
-        self, record: Record, volume_uid: str = "", given: str = "", driver: str = ""
+        self,
+        record: Record,
+        volume_uid: str = "",
+        given: str = "",
+        generation: int = 0,
+        driver: str = "",
     ) -> Record:
         """Record that a PersistentVolume is asked for, before it is; later also record its UID,
-        the claim that the volume was `given` to since it was made, and the CSI driver that pods use
-        it through from now on."""
+        the claim that the volume was `given` to since it was made, with the count of that, and the
+        CSI driver that pods use it through from now on."""
         with self._session.using(record.name) as seen:
             entry = _living(seen, record)
             known = entry.record
-            offered = as_offered(known, volume_uid, given, driver)
+            offered = as_offered(known, volume_uid, given, generation, driver)
             if offered != known:
                 self.tools.retag(entry.volume, fields_of(offered))
             return offered

@@ -25,6 +25,7 @@ from localvolume.backends.model import (
     Usage,
     able_with,
     as_offered,
+    check_hands,
     outgrew,
 )
 from localvolume.backends.pool import directories, grouping
@@ -242,6 +243,7 @@ class PoolStore:
             self._session.alone(using, origin.name) as source,
         ):
             source = _living(origin, source)
+            check_hands(source, origin)
             if source.adopted:
                 raise Impossible(f"{source.name} is an older provisioner's: it is not copied")
             if outgrew(source, record):
@@ -288,18 +290,25 @@ class PoolStore:
             for record, origin in members:
                 known = alone.enter_context(self._session.alone(using, record.name))
                 source = alone.enter_context(self._session.alone(using, origin.name))
-                found.append(grouping.Member(record, known, _living(origin, source)))
+                source = _living(origin, source)
+                check_hands(source, origin)
+                found.append(grouping.Member(record, known, source))
             return grouping.cut_together(using, self._backend, found)
 
     def offered(
-        self, record: Record, volume_uid: str = "", given: str = "", driver: str = ""
+        self,
+        record: Record,
+        volume_uid: str = "",
+        given: str = "",
+        generation: int = 0,
+        driver: str = "",
     ) -> Record:
         """Record that a PersistentVolume is asked for, before it is; later also record its UID,
-        the claim that the volume was `given` to since it was made, and the CSI driver that pods use
-        it through from now on."""
+        the claim that the volume was `given` to since it was made, with the count of that, and the
+        CSI driver that pods use it through from now on."""
         with self._session.doing(record.name) as (using, known):
             known = _living(record, known)
-            offered = as_offered(known, volume_uid, given, driver)
+            offered = as_offered(known, volume_uid, given, generation, driver)
             if known.group and known.state == "made":
                 # Another agent may have cut it. Before anybody is told, nobody can write to it.
                 self._backend.attach(using.root.pool, using.root.path, known)

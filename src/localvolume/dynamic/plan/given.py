@@ -33,21 +33,23 @@ NOBODY: Final = "nobody"
 """In place of a claim's UID: the volume is kept for the next claim."""
 
 
-_DIGITS: Final = 10
+_DIGITS: Final = 18
 
 
 def newly_given(world: World, volume: PersistentVolume, record: Record) -> str:
     """The claim's UID, or NOBODY, if the record does not have that as its last one yet; or ""."""
     known, uid = _known(record), claim_of(volume)
-    # A volume that goes needs no such note, and must go even if the disk is too full for one.
-    if not known or is_being_deleted(volume) or kept_from(volume, record):
+    if not known or kept_from(volume, record):
+        return ""
+    if is_being_deleted(volume) and not is_held_by_claim(volume):
+        # What goes needs no such note, and must go even if the disk is too full for one.
         return ""
     if not uid:
         return NOBODY if phase_of(volume) == "Available" and known[-1] != NOBODY else ""
     if not is_held_by_claim(volume) or uid == known[-1]:
         return ""
     # An API server that was set back has an earlier claim again: it counts once it is seen.
-    counted = volume.spec.csi is not None and record.generation
+    counted = volume.spec.csi is not None
     return uid if counted or uid not in known or world.claim_with(uid) is not None else ""
 
 
@@ -67,31 +69,46 @@ def set_back(volume: PersistentVolume, record: Record) -> str:
 def kept_from(volume: PersistentVolume, record: Record) -> str:
     """Why nobody gets to the data by this object, as others had it since; "" if its claim may, or
     if the kubelet does not ask us."""
-    if volume.spec.csi is None or _count(volume) >= record.generation:
+    if volume.spec.csi is None or not _known(record):
+        return ""
+    # A record from before this was counted has the UIDs alone.
+    needed = record.generation or int(bool(set_back(volume, record)))
+    why = "its pool remembers claims that had it since, or for which it was kept"
+    if is_made_anew(volume, record) and claim_of(volume) != _last_claim(record):
+        needed = record.generation + 1
+        why = "it is another object than its pool has on record, and names another claim"
+    if count_of(volume) >= needed:
         return ""
     return (
-        "its pool remembers claims that had it since, or for which it was kept: the API server may"
-        " have been set back, and what is in it may be another tenant's. Find out whose it is, have"
-        " claimRef name who is to have it, and annotate the PersistentVolume with"
-        f" {marks.GENERATION_ANNOTATION}={record.generation}"
+        f"{why}: the API server may have been set back, and what is in it may be another tenant's."
+        " Find out whose it is, have claimRef name who is to have it, and annotate the"
+        f" PersistentVolume with {marks.GENERATION_ANNOTATION}={needed}"
     )
 
 
-def _count(volume: PersistentVolume) -> int:
+def count_of(volume: PersistentVolume) -> int:
     """How often it was given away as far as the object knows."""
     said = generation_of(volume)
-    return int(said) if said.isascii() and said.isdigit() and len(said) < _DIGITS else 0
+    return int(said) if said.isascii() and said.isdigit() and len(said) <= _DIGITS else 0
+
+
+def is_made_anew(volume: PersistentVolume, record: Record) -> bool:
+    """Whether somebody made the object in place of the one that the record is of."""
+    return record.volume_uid not in ("", volume.metadata.uid)
+
+
+def is_taken_up(volume: PersistentVolume, record: Record) -> bool:
+    """Whether an administrator says that such an object of our CSI driver stands for the volume."""
+    return volume.spec.csi is not None and count_of(volume) > record.generation
 
 
 def is_to_be_noted(volume: PersistentVolume, record: Record) -> bool:
-    """Whether a volume of our CSI driver has another claim than the last one on record.
-
-    Nothing is noted of an object that was made anew by hand.
-    """
-    if volume.spec.csi is None or record.volume_uid not in ("", volume.metadata.uid):
-        return False
+    """Whether a volume of our CSI driver has another claim than the last one on record."""
     known, uid = _known(record), claim_of(volume)
-    return bool(known) and bool(uid) and is_held_by_claim(volume) and uid != known[-1]
+    has = volume.spec.csi is not None and bool(uid) and is_held_by_claim(volume)
+    if is_made_anew(volume, record) and not is_taken_up(volume, record):
+        return False
+    return has and bool(known) and uid != known[-1]
 
 
 def check_kept(world: World, name: str) -> None:
@@ -109,6 +126,10 @@ def claims_with(volumes: Iterable[PersistentVolume], record: Record) -> frozense
 
 def _is_kept(volume: PersistentVolume, record: Record) -> bool:
     return record_name_of(volume) == record.name and bool(kept_from(volume, record))
+
+
+def _last_claim(record: Record) -> str:
+    return [uid for uid in _known(record) if uid != NOBODY][-1]
 
 
 def _known(record: Record) -> tuple[str, ...]:

@@ -22,7 +22,13 @@ from localvolume.dynamic.model import (
     Retire,
     Secure,
 )
-from localvolume.dynamic.plan.given import kept_from, newly_given, set_back
+from localvolume.dynamic.plan.given import (
+    is_made_anew,
+    is_taken_up,
+    kept_from,
+    newly_given,
+    set_back,
+)
 from localvolume.dynamic.plan.moving import moved
 from localvolume.dynamic.plan.paths import conflicts, is_here
 from localvolume.dynamic.plan.records import never_published
@@ -56,6 +62,10 @@ def _hold(volume: Volume, reason: str, event: str = EVENT_FAILED_DELETE) -> Hold
     return Hold(
         key=volume.metadata.name, reason=reason, volume=volume, event=event if waits else ""
     )
+
+
+def _kept(volume: Volume, reason: str) -> Hold:
+    return Hold(key=volume.metadata.name, reason=reason, volume=volume, event=EVENT_KEPT_FROM_CLAIM)
 
 
 def _keep(volume: Volume, reason: str) -> Keep:
@@ -110,7 +120,9 @@ def other_volume(world: World, volume: Volume) -> Action | None:
     """What is on record under its name must be this object's."""
     said = pool_of(volume)
     for pool, record in _without_spares(world, volume):
-        if record.volume_uid and record.volume_uid != volume.metadata.uid:
+        if is_made_anew(volume, record) and not is_taken_up(volume, record):
+            if reason := kept_from(volume, record):
+                return _kept(volume, reason)
             return _hold(volume, "the pool's record is of an earlier object of that name")
         if said is not None and said[0] != pool.config.name:
             return _hold(volume, f"pool {pool.config.name} has a record of it too")
@@ -218,12 +230,7 @@ def _home_of_adopted(world: World, volume: Volume) -> tuple[Pool, str] | str:
 def kept_from_whoever(world: World, volume: Volume) -> Action | None:
     for _, record in _without_spares(world, volume):
         if reason := kept_from(volume, record):
-            return Hold(
-                key=volume.metadata.name,
-                reason=reason,
-                volume=volume,
-                event=EVENT_KEPT_FROM_CLAIM,
-            )
+            return _kept(volume, reason)
     return None
 
 

@@ -45,6 +45,7 @@ HOLDING: Final = frozenset(
         "VolumeSizeDiffers",
         "VolumeDuplicate",
         "VolumeCleaningWaits",
+        "VolumeKeptFromClaim",
     }
 )
 """The Events with which an agent says that it leaves a volume alone."""

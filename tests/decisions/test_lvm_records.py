@@ -426,6 +426,7 @@ def test_people_are_warned_of_what_lvm_says_of_ours() -> None:
 def test_all_whom_it_was_given_to_fit_into_a_tag() -> None:
     made = record(claim_uid="0")
     uids = [str(uuid.UUID(int=number)) for number in range(40)]
-    for uid in uids:
-        made = as_offered(made, "", uid)
-    assert read_entry(ours(made)).record.given == tuple(uids[-24:])
+    for number, uid in enumerate(uids):
+        made = as_offered(made, "", uid, number)
+    found = read_entry(ours(made)).record
+    assert (found.given, found.generation) == (tuple(uids[-24:]), 39)

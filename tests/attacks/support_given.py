@@ -19,13 +19,18 @@ SIZE = "16Mi"
 def written(lab: GroupLab, claim: Claim) -> str:
     """The handle of the claim's volume, to which its pod has written."""
     handle = lab.handle(claim)
+    write(lab, handle, SECRET)
+    return handle
+
+
+def write(lab: GroupLab, handle: str, text: str) -> None:
+    """What a pod does with the volume."""
     place = lab.caller.use(handle)
-    (place / "file").write_text(SECRET)
+    (place / "file").write_text(text)
     fd = os.open(place, os.O_RDONLY)
     os.fsync(fd)
     os.close(fd)
     lab.caller.leave(handle)
-    return handle
 
 
 def of_accomplice(

@@ -3,7 +3,6 @@ pod, snapshot or clone of the first tenant gets what the second has written."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.attacks.support_given import (
     kept_for_its_name,
     merge,
     of_accomplice,
+    write,
     written,
 )
 from tests.cluster.support_dynamic import Claim, MadePool
@@ -61,17 +61,8 @@ def given(lab: GroupLab, pool: MadePool, claim: Claim, handle: str, text: str = 
     """The claim of another tenant that the volume is given to, and that writes to it."""
     other = give_away(lab, claim, handle, "kube-public")
     until_noted(lab, pool, handle, other)
-    written_as(lab, handle, text)
+    write(lab, handle, text)
     return other
-
-
-def written_as(lab: GroupLab, handle: str, text: str) -> None:
-    place = lab.caller.use(handle)
-    (place / "file").write_text(text)
-    fd = os.open(place, os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
-    lab.caller.leave(handle)
 
 
 def until_noted(lab: GroupLab, pool: MadePool, handle: str, claim: Claim) -> None:
@@ -152,7 +143,7 @@ def test_nor_the_next_claim_of_its_name(lab: GroupLab, pool: MadePool) -> None:
     other = of_accomplice(lab, cls, "theirs", "kube-public", volumeName=handle)
     names(lab, handle, other)
     until_noted(lab, pool, handle, other)
-    written_as(lab, handle, THEIRS)
+    write(lab, handle, THEIRS)
     set_back(lab, backup, other)
     again = of_accomplice(lab, cls, "again", volumeName=handle)
     names(lab, handle, again)
@@ -215,7 +206,7 @@ def test_what_only_the_object_says_is_not_said_twice(lab: GroupLab, pool: MadePo
     names(lab, handle, third)
     lab.serve()
     until_noted(lab, pool, handle, third)
-    written_as(lab, handle, THEIRS)
+    write(lab, handle, THEIRS)
     set_back(lab, backup, third)
     is_refused(lab, handle)
 

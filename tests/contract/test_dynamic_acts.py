@@ -217,13 +217,19 @@ async def test_a_volume_is_copied_only_while_its_tenant_has_it(ground: Ground, k
     asks = {"metadata": {"name": "copy"}, "spec": {**SPEC, "dataSource": source}}
     claim = await client.create(CLAIMS, asks, "default")
     told: Any = {"key": "copy", "reason": "asked for", "pool": ground.pool, "origin": wish("pvc-9")}
-    action: Action = Make(record=wish("copy", made_from="pvc-9"), claim=claim, fresh=False, **told)
+    action: Make | MakeCalled = Make(
+        record=wish("copy", made_from="pvc-9"), claim=claim, fresh=False, **told
+    )
     if kind == "snapshot":
         action = MakeCalled(record=wish("copy", snapshot_of="pvc-9"), namespace="default", **told)
     calls = Calls(ground.pools, lambda: None, volumes)
     # It gets as far as the pool, which has no such volume.
     with pytest.raises(NotThisVolume, match="pvc-9"):
         await ground.do(action, calls)
+    # Another had it since: the API server was set back to before.
+    kept = replace(action, origin=wish("pvc-9", generation=1))
+    with pytest.raises(Superseded, match="no claim of namespace default has volume pvc-9"):
+        await ground.do(kept, calls)
     volumes["pvc-9"] = given_to("theirs", "pvc-9")
     with pytest.raises(Superseded, match="no claim of namespace default has volume pvc-9"):
         await ground.do(action, calls)

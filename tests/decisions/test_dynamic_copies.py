@@ -164,10 +164,17 @@ def test_why_a_volume_cannot_be_looked_at_is_said_before_whose_it_is() -> None:
 
 def test_a_snapshot_is_nobodys_whoever_has_its_volume() -> None:
     given = claimed(
-        backend="btrfs", given=("5",), made_from="pvc-0", project=7, inode=300, overwrite=True
+        backend="btrfs",
+        given=("5",),
+        generation=1,
+        made_from="pvc-0",
+        project=7,
+        inode=300,
+        overwrite=True,
     )
     record = a(MakeCalled, judged(CUT_NOW, cow(given))).record
     assert (record.claim, record.claim_uid, record.given, record.volume_uid) == ("", "", (), "")
+    assert record.generation == 0
     assert (record.project, record.inode, record.made_from) == (0, 0, "")
     assert record.request
     assert record.overwrite, "what is in it is overwritten in the end, as its volume's is"

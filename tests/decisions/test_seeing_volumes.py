@@ -113,6 +113,14 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         "the data stays",
     ),
     (
+        "others had it since what the object says",
+        {"phase": "Bound", "claim": "data"},
+        [event("pv-1", "VolumeKeptFromClaim", "its pool remembers claims that had it since")],
+        "held",
+        "its pool remembers claims that had it since",
+        "",
+    ),
+    (
         "said of an earlier object of its name",
         {},
         [event("pv-1", "VolumeReplaced", "old", uid="uid-of-another")],

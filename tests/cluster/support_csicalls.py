@@ -22,6 +22,7 @@ SECONDS = 60.0
 """How long a call may take: what it does goes on without it."""
 
 _MEANWHILE = "something else is being done with"
+_NOT_NOTED = "has another claim is not noted in its pool yet"
 
 UNANSWERED = (ConnectionError, FileNotFoundError, StreamTerminatedError, TimeoutError)
 """What a call raises whose agent is not there, or is killed meanwhile."""
@@ -112,7 +113,19 @@ class Caller:
         return {**self.to_stage(handle, block=block), **more}
 
     def stage(self, handle: str, *, block: bool = False) -> Path:
-        self.call("NodeStageVolume", **self.to_stage(handle, block=block))
+        """As the kubelet does: again, while a new claim of the volume is not on record yet."""
+        asked = self.to_stage(handle, block=block)
+
+        def staged() -> bool:
+            try:
+                self.call("NodeStageVolume", **asked)
+            except GRPCError as error:
+                if _NOT_NOTED in (error.message or ""):
+                    return False
+                raise
+            return True
+
+        until(staged, every=0.02)
         return self.staging(handle)
 
     def publish(self, handle: str, pod: str = "pod-1", *, block: bool = False) -> Path:

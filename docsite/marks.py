@@ -44,6 +44,13 @@ OWN: Mapping[str, tuple[str, str]] = {
         "annotation of a PersistentVolume",
         "the UID of the last claim that held it: from then on it may contain a tenant's data",
     ),
+    "CLEANED_ANNOTATION": (
+        "annotation of a PersistentVolume",
+        (
+            "when the volume was last cleaned before this offer, and the receipt: "
+            "`<RFC 3339> <sentence>`. Absent if it was never cleaned, or no record can be kept"
+        ),
+    ),
     "LOST_ANNOTATION": (
         "annotation of a PersistentVolume",
         "since when no node has been there that could serve it; by the controller",

@@ -1,6 +1,7 @@
 """From an entry of a discovery directory to its PersistentVolume, and round again."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,10 @@ def test_the_whole_round_without_anybody_waiting(lab: Lab) -> None:
     assert (where / "lost+found").is_dir()
     name = first["metadata"]["name"]
     assert lab.event(name, "VolumeCleaned", "read back empty")["type"] == "Normal"
+    assert "localvolume.dev/cleaned" not in first["metadata"]["annotations"]
+    receipt = second["metadata"]["annotations"]["localvolume.dev/cleaned"]
+    said = lab.event(name, "VolumeCleaned")["message"]
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ {re.escape(said)}", receipt)
     assert lab.event(name, "VolumeDelete")["involvedObject"]["uid"] == first["metadata"]["uid"]
 
 

@@ -293,7 +293,7 @@ class Node:
         yield
         record = of_object(generation_of(volume) if volume else "", entry.recorded)
         if isinstance(record, Record):
-            disk.record = over(record)
+            disk.record = over(record, "proved", 0)
             yield
         if volume is not None:
             self._remove(volume)

@@ -63,7 +63,15 @@ def test_a_release_is_cleaned_where_the_record_speaks_for_it(record: Record) -> 
 
 
 @pytest.mark.parametrize(
-    "record", [OTHERS, Record("g2"), over(Record("g2")), None, "nowhere", Unreadable("an error")]
+    "record",
+    [
+        OTHERS,
+        Record("g2"),
+        over(Record("g2"), "proved", 0),
+        None,
+        "nowhere",
+        Unreadable("an error"),
+    ],
 )
 @pytest.mark.parametrize("deleting", [False, True])
 def test_a_release_is_kept_where_it_does_not(record: Recorded, deleting: bool) -> None:

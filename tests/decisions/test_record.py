@@ -7,6 +7,7 @@ import pytest
 
 from localvolume.host.filesystem.rootstate import RootState
 from localvolume.volumes.record import (
+    LONGEST_RECEIPT,
     BadRecord,
     Record,
     Recorded,
@@ -90,7 +91,7 @@ def test_anything_else_is_none(content: bytes, why: str) -> None:
         ("g1", {"a"}, OFFERED),
         ("g1", {"a"}, HELD),
         ("g1", {"a", "b"}, HELD),
-        ("g1", {"a"}, over(HELD)),
+        ("g1", {"a"}, over(HELD, "zero: proved", 0)),
         ("g1", {"a"}, UNTOLD),
         ("", {"c"}, Unreadable("it may be", (OFFERED,))),
     ],
@@ -112,7 +113,7 @@ def test_it_speaks_for_its_own_object(
         ("", {"b"}, HELD, "the claim a holds it"),
         ("g0", {"a"}, OFFERED, "offered anew since"),
         ("g0", {"a"}, HELD, "offered anew since"),
-        ("g0", {"a"}, over(HELD), "offered anew since"),
+        ("g0", {"a"}, over(HELD, "zero: proved", 0), "offered anew since"),
         ("", {"a"}, OFFERED, "older than the record"),
         ("g1", {"a"}, Unreadable("an error"), "an error"),
         ("g1", {"b"}, UNTOLD, "the claim a holds it"),
@@ -127,7 +128,8 @@ def test_it_speaks_against_others(
 
 
 def test_what_a_claim_holds_is_somebodys_without_an_object() -> None:
-    for nobodys in (None, "nowhere", OFFERED, over(HELD), Unreadable("it may be", (OFFERED,))):
+    cleaned, either = over(HELD, "proved", 0), Unreadable("it may be", (OFFERED,))
+    for nobodys in (None, "nowhere", OFFERED, cleaned, either):
         assert held_by(nobodys) is None
     for somebodys in (HELD, UNTOLD, Unreadable("an error")):
         assert held_by(somebodys)
@@ -138,13 +140,30 @@ def test_an_offer_that_nobody_has_heard_of_keeps_its_generation() -> None:
     assert next_offer(None, "new", ROOT) == Record("new", root=ROOT)
     assert next_offer(OFFERED, "new", ROOT) == Record("g1", root=ROOT)
     assert next_offer(HELD, "new", None) == Record("new")
-    assert next_offer(over(OFFERED), "new", None) == Record("new")
+    assert next_offer(over(OFFERED, "zero: proved", 0), "new", None).generation == "new"
+
+
+def test_the_receipt_of_a_cleaning_goes_with_the_next_offer() -> None:
+    """Also with one that is made again, and beyond a claim: it is the volume's last cleaning."""
+    cleaned = over(HELD, "zero: 4.0 MiB in 0.1 s, proved", 1795824000)
+    assert cleaned.cleaned == "2026-11-28T00:00:00Z zero: 4.0 MiB in 0.1 s, proved"
+    offered = next_offer(cleaned, "g2", ROOT)
+    assert offered.cleaned == next_offer(offered, "g3", None).cleaned == cleaned.cleaned
+    assert next_offer(taken(offered, "b"), "g4", None).cleaned == cleaned.cleaned
+    assert over(offered, "done", 0).cleaned == "1970-01-01T00:00:00Z done"
+
+
+def test_a_long_receipt_is_cut() -> None:
+    kept = over(HELD, "é" * 1000, 0).cleaned.removeprefix("1970-01-01T00:00:00Z ")
+    assert kept == "é" * (LONGEST_RECEIPT - 1) + "…"
+    exact = "x" * LONGEST_RECEIPT
+    assert over(HELD, exact, 0).cleaned.endswith(f" {exact}")
 
 
 def test_the_roots_first_state_stays() -> None:
     first = next_offer(None, "g1", ROOT)
     later = RootState(0o777, 1, 1)
-    assert next_offer(over(taken(first, "a")), "g2", later).root == ROOT
+    assert next_offer(over(taken(first, "a"), "zero: proved", 0), "g2", later).root == ROOT
 
 
 def test_the_generation_tells_which_record_is_an_objects() -> None:

@@ -56,21 +56,25 @@ async def test_one_of_two_offers_it(
     if before:
         records.write(entry, before)
     planned = replace(entry, recorded=records.read(entry))
-    generation = await writer.offer(planned)
+    offered = await writer.offer(planned)
     with pytest.raises(Superseded, match="its record has changed"):
         await writer.offer(planned)
     found = records.read(entry)
+    assert offered
     assert isinstance(found, Record)
-    assert found.generation == generation
+    assert found.generation == offered.generation
 
 
 async def test_who_was_told_that_it_is_recorded_offers_it_again(
     records: Records, writer: RecordWriter, entry: Entry
 ) -> None:
     """The API server did not take the object: it is made for the same generation."""
-    generation = await writer.offer(replace(entry, recorded=None))
+    offered = await writer.offer(replace(entry, recorded=None))
     again = replace(entry, recorded=records.read(entry))
-    assert await writer.offer(again) == generation
+    told = await writer.offer(again)
+    assert offered
+    assert told
+    assert told.generation == offered.generation
 
 
 async def test_what_another_process_has_locked_is_not_written(
@@ -84,7 +88,7 @@ async def test_what_another_process_has_locked_is_not_written(
         with pytest.raises(NotRecorded, match="another process has its record locked"):
             await writer.offer(replace(entry, recorded=None))
         with pytest.raises(NotRecorded, match="another process has its record locked"):
-            await writer.end(None, entry)
+            await writer.end(None, entry, "proved")
         assert records.read(entry) is None
     finally:
         os.close(fd)
@@ -100,7 +104,7 @@ async def test_another_mount_at_the_path_is_neither_locked_nor_written_to(
             with pytest.raises(NotRecorded, match="another filesystem is mounted"):
                 await writer.offer(replace(entry, recorded=None))
             with pytest.raises(NotRecorded, match="another filesystem is mounted"):
-                await writer.end(None, entry)
+                await writer.end(None, entry, "proved")
         assert records.read(entry) is None
 
 
@@ -110,8 +114,21 @@ async def test_what_a_claim_holds_meanwhile_is_not_ended(
     held = Record("g2", claim="b")
     records.write(entry, held)
     with pytest.raises(Superseded, match="the claim b holds it"):
-        await writer.end(None, replace(entry, recorded=Record("g1")))
+        await writer.end(None, replace(entry, recorded=Record("g1")), "proved")
     found = records.read(entry)
     assert isinstance(found, Record)
     assert found.claim == "b"
     assert not found.ended
+
+
+async def test_the_receipt_is_kept_with_the_record(
+    records: Records, writer: RecordWriter, entry: Entry
+) -> None:
+    records.write(entry, Record("g1"))
+    await writer.end(None, entry, "zero: proved")
+    offered = await writer.offer(replace(entry, recorded=records.read(entry)))
+    assert offered
+    assert offered.cleaned.endswith("Z zero: proved")
+    found = records.read(entry)
+    assert isinstance(found, Record)
+    assert found.cleaned == offered.cleaned

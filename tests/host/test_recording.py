@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_record
 
 from localvolume.host.filesystem.volumenotes import NAME
 from localvolume.static.model import Entry
@@ -52,6 +53,23 @@ def test_on_the_root_of_a_filesystem(records: Records, tmp_path: Path) -> None:
             assert records.forget(entry) == RECORD
             assert records.read(entry) is None
     assert not (tmp_path / "records").exists()
+
+
+def test_a_receipt_without_room_is_left_out(records: Records) -> None:
+    """Small blocks, and attributes of others on the root: the rest of the record is kept."""
+    receipt = replace_record(RECORD, cleaned=f"2026-11-28T00:00:00Z {'x' * 200}")
+    with formatted("ext4", "-b", "1024") as device, mounted(device.path) as path:
+        entry = entry_at(path)
+        assert records.write(entry, receipt)
+        assert records.read(entry) == receipt
+        records.forget(entry)
+        os.setxattr(path, "trusted.others", bytes(700))
+        assert records.write(entry, receipt)
+        assert records.read(entry) == RECORD
+        os.setxattr(path, "trusted.others", bytes(900))
+        with pytest.raises(NotRecorded, match="No space left"):
+            records.write(entry, replace_record(RECORD, claim="b" * 300))
+        assert records.read(entry) == RECORD
 
 
 def test_each_directory_that_is_mounted_has_its_own(records: Records, tmp_path: Path) -> None:

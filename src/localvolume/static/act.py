@@ -176,8 +176,8 @@ class Acts:
         mode = class_facts.config.volume_mode
         if isinstance(entry.recorded, Record) and entry.recorded.claim:
             await self._confirm.mounted_by_none(entry)
-        generation = await self._record.offer(entry)
-        body = offer(action.name, entry, class_facts, around.node, around.options, generation)
+        record = await self._record.offer(entry)
+        body = offer(action.name, entry, class_facts, around.node, around.options, record)
         try:
             created = await self.client.create(PERSISTENT_VOLUMES, body)
         except AlreadyThere:
@@ -251,7 +251,7 @@ class Acts:
         except CleaningFailed:
             self.metrics.delete_failed.labels(mode, by).inc()
             raise
-        await self._record.end(volume, await self._confirm.still(action.entry, offered=True))
+        await self._record.end(volume, await self._confirm.still(action.entry, offered=True), said)
         self.events.event(ObjectRef.of_volume(volume.metadata), "Normal", "VolumeCleaned", said)
         # A Job that began only after this would find the next tenant's data.
         await self._confirm.let_go_once_clean(volume, self._by_job.check_none_is_left)
@@ -327,8 +327,11 @@ class Acts:
         method = cleaning_method(action.entry, config.volume_mode, around)
         log.warning("cleaning before first use", extra=log_fields(action))
         with self.stops.of(None) as stop:
-            await self._clean(None, action.entry, method, around, stop, still_wanted, action.name)
-        await self._record.end(None, await self._confirm.still(action.entry, offered=True))
+            receipt = await self._clean(
+                None, action.entry, method, around, stop, still_wanted, action.name
+            )
+        entry = await self._confirm.still(action.entry, offered=True)
+        await self._record.end(None, entry, receipt.summary())
 
     async def _clean(
         self,

@@ -7,11 +7,14 @@ identity in it: more may be known of a disk later than when it was written. Ever
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
+
+import msgspec
 
 from localvolume.host.block.identity import is_attached
 from localvolume.host.filesystem.rootstate import RootState, read_root, restore_root
@@ -115,7 +118,7 @@ class Records:
         try:
             if entry.kind == "filesystem":
                 with _root(entry) as fd, suppress(NoNotes):
-                    write_note(fd, encoded(with_identity(record, None)))
+                    _write_note(fd, with_identity(record, None))
                     return True
             if self._directory is None or not _is_findable(entry.identity):
                 return False
@@ -224,6 +227,16 @@ def _files(directory: int) -> Iterator[tuple[str, Record]]:
             continue
         except BadRecord as error:
             raise BadRecord(f"{name} beside it: {error}") from error
+
+
+def _write_note(fd: int, record: Record) -> None:
+    """Without the receipt if there is no room for it: that much less is told, and nothing waits."""
+    try:
+        write_note(fd, encoded(record))
+    except OSError as error:
+        if error.errno != errno.ENOSPC or not record.cleaned:
+            raise
+        write_note(fd, encoded(msgspec.structs.replace(record, cleaned="")))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ completes. It never leaves an object whose hand-over is not on record.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -43,14 +44,14 @@ class RecordWriter:
     workers: Workers
     paces: StaticPaces
 
-    async def offer(self, entry: Entry) -> str:
-        """Record a new offer of the volume; returns the generation, "" if nothing is recorded.
+    async def offer(self, entry: Entry) -> Record | None:
+        """Record a new offer of the volume; returns its record, None if nothing is recorded.
 
         Another agent of the node may offer it at the same moment: the one that comes second raises
         Superseded, and finds the object of the first. Raises NotRecorded, Hung.
         """
         if entry.recorded == "nowhere":
-            return ""
+            return None
 
         def offered() -> Recorded:
             with self.records.locked(entry):
@@ -62,10 +63,13 @@ class RecordWriter:
 
         recorded = await self._do(entry, offered)
         self.survey.recorded(entry, recorded)
-        return recorded.generation if isinstance(recorded, Record) else ""
+        return recorded if isinstance(recorded, Record) else None
 
     async def complete(self, volume: PersistentVolume, entry: Entry) -> str:
-        """The same for an object that is older than records, and for the claim that it names."""
+        """Record an object that is older than records, and the claim that it names.
+
+        Returns the generation, "" if nothing is recorded.
+        """
         recorded = await self._do(entry, lambda: self.records.read(entry))
         self.survey.recorded(entry, recorded)
         if recorded == "nowhere" or strange("", claims_of(volume), recorded):
@@ -92,8 +96,10 @@ class RecordWriter:
         if not record.claim or record.claim in claims_of(volume):
             await self._write(entry, taken(record, claim_of(volume)))
 
-    async def end(self, volume: PersistentVolume | None, entry: Entry) -> None:
+    async def end(self, volume: PersistentVolume | None, entry: Entry, said: str) -> None:
         """Give the root its first state back, and record that the volume is clean and nobody's.
+
+        `said` is the receipt of its cleaning in one line.
 
         Raises Superseded if the record no longer allows that: another agent of the node may have
         cleaned the volume as well, and offered it again since. Raises NotRecorded, Hung.
@@ -109,7 +115,7 @@ class RecordWriter:
                     return recorded
                 if found.root is not None and entry.kind == "filesystem":
                     self.records.restore_root(entry, found.root)
-                record = over(found)
+                record = over(found, said, time.time())
                 return record if self.records.write(entry, record) else "nowhere"
 
         self.survey.recorded(entry, await self._do(entry, ended))

@@ -38,6 +38,8 @@ class VolumeDescription:
     reclaim_policy: str
     generation: str = ""
     """The generation in the volume's record; "" if it has no record."""
+    cleaned: str = ""
+    """When it was last cleaned, and the receipt; "" if that is not on record."""
     access_mode: str = "ReadWriteOnce"
     fs_type: str = ""
     mount_options: Sequence[str] = ()
@@ -72,7 +74,7 @@ def persistent_volume(
 ) -> dict[str, Any]:
     """The object to create (Kubernetes API, core/v1 PersistentVolume with a `local` source).
 
-    Equal to upstream's, field for field, except our label, finalizer and two annotations.
+    Equal to upstream's, field for field, except our label, finalizer and annotations.
     """
     labels = {key: node.labels[key] for key in options.node_labels if key in node.labels}
     labels |= options.labels
@@ -85,6 +87,8 @@ def persistent_volume(
     }
     if volume.generation:
         annotations[marks.GENERATION_ANNOTATION] = volume.generation
+    if volume.cleaned:
+        annotations[marks.CLEANED_ANNOTATION] = volume.cleaned
     metadata: dict[str, Any] = {
         "name": volume.name,
         "labels": labels,

@@ -25,6 +25,10 @@ our CSI driver: how often it was given to a further claim."""
 CLAIMED_ANNOTATION = "localvolume.dev/claimed"
 """The UID of the last claim that held the volume: from then on it may contain a tenant's data."""
 
+CLEANED_ANNOTATION = "localvolume.dev/cleaned"
+"""On a prepared volume: when it was last cleaned before it was offered, and the receipt
+(`<RFC 3339> <sentence>`). The Event that says the same is gone after an hour."""
+
 LOST_ANNOTATION = "localvolume.dev/node-lost-since"
 """Since when no node could serve the volume (RFC 3339, set by the controller)."""
 

@@ -6,8 +6,9 @@ restored with it: if the two disagree, the object is not this volume's.
 
 A record is JSON: `format`, `generation` (new for each offer; the object names it in its annotation
 `localvolume.dev/generation`), `claim` (the UID of the claim that holds the volume, "" while none
-does), `ended` (the cleaning of this generation was proved), `root` (the state of the filesystem's
-root directory when the volume was first offered), and, if the record is not on the volume itself,
+does), `ended` (the cleaning of this generation was proved), `cleaned` (when the volume was last
+cleaned, and the receipt: `<RFC 3339> <sentence>`), `root` (the state of the filesystem's root
+directory when the volume was first offered), and, if the record is not on the volume itself,
 `identity` (what the volume is). We write format 1. We read format 2 if it has these fields, so that
 a newer release may add fields.
 """
@@ -22,9 +23,14 @@ import msgspec
 
 from localvolume.host.filesystem.rootstate import RootState
 from localvolume.volumes.identity import Identity
+from localvolume.volumes.moments import written
 
 FORMAT: Final = 1
 _NEWEST_READ: Final = 2
+
+LONGEST_RECEIPT: Final = 200
+"""How many characters of a receipt are kept: on ext4 with small blocks, a root has 1 KiB for all
+its attributes."""
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,6 +39,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     generation: str
     claim: str = ""
     ended: bool = False
+    cleaned: str = ""
     root: RootState | None = None
     identity: Mapping[str, str] | None = None
     format: int = FORMAT
@@ -141,6 +148,7 @@ def next_offer(recorded: Recorded, generation: str, root: RootState | None) -> R
         return recorded
     return Record(
         recorded.generation if kept else generation,
+        cleaned=recorded.cleaned,
         root=recorded.root or root,
         identity=recorded.identity,
     )
@@ -151,9 +159,14 @@ def taken(record: Record, claim: str) -> Record:
     return msgspec.structs.replace(record, claim=claim, ended=False)
 
 
-def over(record: Record) -> Record:
-    """The record once the volume has been cleaned and proved clean."""
-    return msgspec.structs.replace(record, claim="", ended=True)
+def over(record: Record, said: str, now: float) -> Record:
+    """The record once the volume has been cleaned and proved clean.
+
+    `said` is the receipt in one line, cut to LONGEST_RECEIPT; `now` is in seconds since the epoch.
+    """
+    if len(said) > LONGEST_RECEIPT:
+        said = f"{said[: LONGEST_RECEIPT - 1]}…"
+    return msgspec.structs.replace(record, claim="", ended=True, cleaned=f"{written(now)} {said}")
 
 
 def with_identity(record: Record, identity: Identity | None) -> Record:

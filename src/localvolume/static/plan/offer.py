@@ -11,6 +11,7 @@ from localvolume.volumes.manifest import (
     VolumeDescription,
     persistent_volume,
 )
+from localvolume.volumes.record import Record
 
 
 def offer(
@@ -19,11 +20,11 @@ def offer(
     class_facts: ClassFacts,
     node: NodeFacts,
     options: PublishingOptions,
-    generation: str = "",
+    record: Record | None = None,
 ) -> dict[str, Any]:
     """The object for this entry under this name (Kubernetes API, core/v1 PersistentVolume).
 
-    `generation` is that of the volume's record. It is made when it is offered: a plan has none.
+    `record` is the volume's. It is written when the volume is offered: a plan has none.
     """
     config = class_facts.config
     volume = VolumeDescription(
@@ -34,7 +35,8 @@ def offer(
         size_bytes=entry.size_bytes,
         identity=entry.identity,
         reclaim_policy=class_facts.reclaim_policy,
-        generation=generation,
+        generation=record.generation if record else "",
+        cleaned=record.cleaned if record else "",
         access_mode=config.access_mode,
         fs_type=config.fs_type,
         mount_options=class_facts.mount_options,

@@ -335,6 +335,7 @@ def volume_shape(facts: Facts, volume: PersistentVolume) -> Shape:
         "attributes": csi.attributes_of(facts, volume),
         "claim": f"{ref.namespace}/{ref.name}" if ref else "",
         "identity": meta.annotations.get(marks.IDENTITY_ANNOTATION, ""),
+        "cleaned": meta.annotations.get(marks.CLEANED_ANNOTATION, ""),
         "pool": meta.annotations.get(marks.POOL_ANNOTATION, "").partition("/")[0],
         "created": meta.creation_timestamp,
         "deleting": meta.deletion_timestamp,

@@ -322,6 +322,7 @@ def chain(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
     ]
     known = {
         "Identity": marks.IDENTITY_ANNOTATION,
+        "Cleaned": marks.CLEANED_ANNOTATION,
         "Pool": marks.POOL_ANNOTATION,
         "Health": marks.HEALTH_ANNOTATION,
         "Released since": marks.RELEASED_ANNOTATION,

@@ -2,6 +2,8 @@
 
 import pytest
 
+from localvolume_lab.controlplane.assets import kubernetes_version
+from localvolume_lab.sandbox.http.discovery import VERSION
 from tests.contract.support_api import TABLE, ApiUnderTest, claim, storage_class, volume
 from tests.suite.api import CLASSES, NODES, VOLUMES
 
@@ -78,10 +80,14 @@ async def test_too_much(api: ApiUnderTest) -> None:
     assert answer.body["reason"] == "RequestEntityTooLarge"
 
 
+def test_the_sandbox_names_the_release_that_it_is_held_to() -> None:
+    assert kubernetes_version() == VERSION
+
+
 async def test_versions_and_groups(api: ApiUnderTest) -> None:
     version = (await api.get("/version")).body
-    assert (version["major"], version["minor"]) == ("1", "34")
-    assert version["gitVersion"].startswith("v1.34.")
+    assert version["major"] == "1"
+    assert version["gitVersion"].startswith(f"v1.{version['minor']}.")
     core = (await api.get("/api")).body
     assert (core["kind"], core["versions"]) == ("APIVersions", ["v1"])
     groups = {group["name"]: group for group in (await api.get("/apis")).body["groups"]}

@@ -77,10 +77,10 @@ def provide(names: Iterable[str] = PLANE, say: Say | None = None) -> Assets:
     return here
 
 
-def needed_go() -> tuple[int, int]:
+def needed_go(source: Path = SOURCE) -> tuple[int, int]:
     """The Go release that the components' go.mod asks for, such as (1, 24)."""
     found = re.search(
-        r"^go (\d+)\.(\d+)", (SOURCE / "go.mod").read_text(encoding="utf-8"), re.MULTILINE
+        r"^go (\d+)\.(\d+)", (source / "go.mod").read_text(encoding="utf-8"), re.MULTILINE
     )
     if found is None:
         raise ComponentsMissing("components/go.mod names no Go release")
@@ -133,16 +133,24 @@ def _go_version(go: Path) -> tuple[tuple[int, int], str] | None:
     return (int(found[1]), int(found[2])), answer.stdout.strip()
 
 
-def build(say: Say = to_stderr) -> Path:
+def build(
+    say: Say = to_stderr, source: Path = SOURCE, components: Sequence[str] = COMPONENTS
+) -> Path:
     """Build into the cache unless it is there; returns the directory with a link per component.
 
-    Only one process builds at a time, the others wait for its result. What is there is whole:
-    it appears under its name by one rename. Raises ComponentsMissing when it cannot be built.
+    `source` has main.go, go.mod and go.sum, maybe of another release; its executable is those
+    `components`. Only one process builds at a time, the others wait for its result. What is there
+    is whole: it appears under its name by one rename. Raises ComponentsMissing when it cannot be
+    built.
     """
-    target = build_directory()
+    target = build_directory(source)
     if (target / BINARY).exists():
         return target
-    go = find_go()
+    version = kubernetes_version(source)
+    if source == SOURCE:
+        go = find_go()
+    else:
+        go = find_go(need=needed_go(source), purpose=f"Kubernetes {version}")
     target.parent.mkdir(parents=True, exist_ok=True)
     with _only_builder(target, say):
         if (target / BINARY).exists():
@@ -153,10 +161,10 @@ def build(say: Say = to_stderr) -> Path:
         partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
         partial.mkdir()
         try:
-            say(f"Building Kubernetes {kubernetes_version()} components with {go} ({EXPECTATION})")
+            say(f"Building Kubernetes {version} components with {go} ({EXPECTATION})")
             with Progress(say) as progress:
-                _compile(go, partial / BINARY, progress)
-            for name in COMPONENTS:
+                _compile(go, source, partial / BINARY, progress)
+            for name in components:
                 (partial / name).symlink_to(BINARY)
             partial.rename(target)
         finally:
@@ -176,8 +184,8 @@ def _only_builder(target: Path, say: Say) -> Iterator[None]:
         yield
 
 
-def _compile(go: Path, output: Path, progress: Progress) -> None:
-    version = kubernetes_version()
+def _compile(go: Path, source: Path, output: Path, progress: Progress) -> None:
+    version = kubernetes_version(source)
     major, minor, _ = version.removeprefix("v").split(".", 2)
     stamp = {
         "gitVersion": version,
@@ -200,19 +208,19 @@ def _compile(go: Path, output: Path, progress: Progress) -> None:
         progress.step()
 
     progress.phase("fetching modules", None)
-    _run([str(go), "list", "-mod=readonly", "-deps", "."], fetched_or_named)
+    _run([str(go), "list", "-mod=readonly", "-deps", "."], source, fetched_or_named)
     progress.phase("compiling packages", packages)
     options = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v", "-ldflags", f"-s -w {flags}"]
-    _run([str(go), "build", *options, "-o", str(output), "."], compiled)
+    _run([str(go), "build", *options, "-o", str(output), "."], source, compiled)
 
 
-def _run(argv: list[str], on_line: Callable[[str], None]) -> None:
+def _run(argv: list[str], source: Path, on_line: Callable[[str], None]) -> None:
     """Run a go command in the components' module; raises ComponentsMissing with its last words."""
     environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
     last_words: deque[str] = deque(maxlen=12)
     with subprocess.Popen(
         argv,
-        cwd=SOURCE,
+        cwd=source,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

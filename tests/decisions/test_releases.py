@@ -1,0 +1,39 @@
+"""The releases of Kubernetes that `make releases` tests on: what each pins, and what is refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from localvolume_lab.controlplane.assets import build_directory, kubernetes_version
+from tests.releases import __main__ as releases
+
+RELEASES = releases.releases()
+
+
+def test_they_are_listed_from_the_oldest() -> None:
+    assert len(RELEASES) >= 2
+    assert sorted(RELEASES, key=lambda name: int(name.removeprefix("v1."))) == RELEASES
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_module_of_kubernetes_is_of_that_release(release: str) -> None:
+    text = (releases.HERE / release / "go.mod").read_text()
+    version = kubernetes_version(releases.HERE / release)
+    assert version.startswith(f"{release}.")
+    replaced = re.findall(r"^\t(k8s\.io/\S+) => (\S+) (\S+)$", text, re.MULTILINE)
+    assert len(replaced) > 20
+    expected = f"v0{version.removeprefix('v1')}"
+    assert [one for one in replaced if one[0] != one[1] or one[2] != expected] == []
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_has_a_build_of_its_own(release: str, tmp_path: Path) -> None:
+    place = build_directory(releases.source_of(release, tmp_path))
+    assert place.name.startswith(f"{release}.")
+    assert place != build_directory()
+
+
+def test_one_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert releases.main(["v1.1"]) == 2
+    assert "and no v1.1" in capsys.readouterr().err

@@ -15,8 +15,8 @@ _TITLES: Mapping[str, tuple[str, str]] = {
         "The keys of the ConfigMap",
         (
             "Each key is a file in the directory of `--config`. Keys are those of upstream's "
-            "static provisioner; `pools`, `flexvolume`, `disks` and `jobResources` are ours. A key "
-            "may be written in any case, as upstream allows it."
+            "static provisioner; `pools`, `flexvolume`, `disks` and `jobResources` are ours. You "
+            "may write a key in any case, as with upstream."
         ),
     ),
     "storageClassMap.<class>.": (
@@ -27,36 +27,37 @@ _TITLES: Mapping[str, tuple[str, str]] = {
         "A pool of pools",
         (
             "One entry for each place in which volumes are made; its name is a DNS label. "
-            "[Pools](../pools.md) says what they do and what their limits are worth."
+            "[Pools](../pools.md) explains what they do and how reliable their limits are."
         ),
     ),
     "pools.<pool>.inline.": (
         "The mapping inline of a pool",
         (
             "How much pods may take by [volumes in their own "
-            "specs](../csi.md#volumes-in-a-pods-own-spec), which takes `--csi`."
+            "specs](../csi.md#volumes-in-a-pods-own-spec), which need `--csi`."
         ),
     ),
     "flexvolume.": (
         "The key flexvolume",
-        "What a node does that serves FlexVolume: [FlexVolume](../flexvolume.md).",
+        "The settings of a node that serves FlexVolume: [FlexVolume](../flexvolume.md).",
     ),
     "disks.": (
         "The key disks",
-        "Which raw disks may be formatted, and which plan of it is approved: [disks](../disks.md).",
+        "Which raw disks may be formatted, and which plans are approved: [disks](../disks.md).",
     ),
     "disks.filters[].": ("A filter of disks", ""),
     "disks.filters[].match.": (
         "The mapping match of a filter",
-        "All that is said must hold. Patterns are those of `namePattern`.",
+        "Everything given must hold. Patterns are those of `namePattern`.",
     ),
 }
 
 _INTRODUCTION = """\
-All that a configuration may say, with defaults, and with examples that the tests give to the code's
-own validation. What is not listed here is refused by name: `localvolume check-config DIR` says what
-is wrong in a directory, before it is applied. An edit of the ConfigMap takes effect at once; an
-invalid one is reported, and the last valid one stays in force.
+This page lists everything that a configuration may contain, with defaults, and with examples that
+the tests give to the code's own validation. Anything not listed here is refused by name:
+`localvolume check-config DIR` says what is wrong in a directory before you apply it. An edit of the
+ConfigMap takes effect at once. An invalid edit is reported, and the last valid one stays in
+force.
 """
 
 

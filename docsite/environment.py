@@ -9,7 +9,7 @@ _OF_KUBERNETES = (
     ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
     ("KUBERNETES_SERVICE_PORT", "443"),
 )
-"""What every client of Kubernetes heeds in a pod, and ours with it: no rows of the table."""
+"""What every client of Kubernetes obeys in a pod, ours included: not rows of the table."""
 
 
 def section() -> str:
@@ -28,4 +28,6 @@ def section() -> str:
         for name, value in _OF_KUBERNETES
     ]
     titles = ("variable", "read by", "meaning", "example")
-    return f"## Environment variables\n\nAn empty one counts as unset.\n\n{table(titles, rows)}"
+    return (
+        f"## Environment variables\n\nAn empty variable counts as unset.\n\n{table(titles, rows)}"
+    )

@@ -19,8 +19,8 @@ OWN: Mapping[str, tuple[str, str]] = {
             "snapshot-controller's"
         ),
         (
-            "whose node the object belongs to: the node's name, or a short hash form where that "
-            "is no label. Agents list and watch by this label alone, but for "
+            "to which node the object belongs: the node's name, or a short hash form if the name "
+            "is no valid label. Agents list and watch only by this label, except for "
             "VolumeSnapshotContents and VolumeGroupSnapshotContents"
         ),
     ),
@@ -35,8 +35,8 @@ OWN: Mapping[str, tuple[str, str]] = {
     "GENERATION_ANNOTATION": (
         "annotation of a PersistentVolume",
         (
-            "which offer of the volume it is, by the volume's own record; on one of the CSI "
-            "driver, how often it was given to a further claim. An object that says less than the "
+            "which offer of the volume it is, by the volume's own record; for the CSI driver, how "
+            "often the volume was given to a further claim. An object that says less than the "
             "record is from a backup: `VolumeKeptFromClaim`"
         ),
     ),
@@ -53,7 +53,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     ),
     "LOST_ANNOTATION": (
         "annotation of a PersistentVolume",
-        "since when no node has been there that could serve it; by the controller",
+        "since when there has been no node that could serve it; the controller writes it",
     ),
     "POOL_ANNOTATION": (
         "annotation of a PersistentVolume",
@@ -61,7 +61,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     ),
     "REFUSED_ANNOTATION": (
         "annotation of a claim",
-        "that it was given back: by which node, and when",
+        "by which node the claim was given back, and when",
     ),
     "REFUSED_WHY_ANNOTATION": (
         "annotation of a claim",
@@ -70,41 +70,41 @@ OWN: Mapping[str, tuple[str, str]] = {
     "PROBLEM_ANNOTATION": (
         "annotation of a CSIStorageCapacity",
         (
-            "why pools of the node that are for the class cannot serve it: the controller says it "
-            "on claims that no node takes, and so does `localvolume why`. Not there where all can"
+            "why pools of the node that are for the class cannot serve it: the controller repeats "
+            "it on claims that no node takes, and so does `localvolume why`. Absent if all can"
         ),
     ),
     "RELEASED_ANNOTATION": (
         "annotation of a PersistentVolume",
         (
-            "since when its claim is gone, and the UID of that claim: it is removed after the "
-            "undo period"
+            "since when its claim has been gone, and the UID of that claim: the volume is removed "
+            "after the undo period"
         ),
     ),
     "KEPT_ANNOTATION": (
         "annotation of a PersistentVolume",
         (
-            "until when it is kept at least, as was promised when `released-since` was written, "
-            "and the UID of that claim"
+            "until when it is kept at least, as promised when `released-since` was written, and "
+            "the UID of that claim"
         ),
     ),
     "MOVING_ANNOTATION": (
         "annotation of a PersistentVolume",
         (
             "`localvolume move-to-csi` has begun to move it: the reclaim policy that it had, and "
-            "that its successor has again"
+            "that its successor gets again"
         ),
     ),
     "MOVED_ANNOTATION": (
         "annotation of a PersistentVolume",
         (
             "made anew for the CSI driver by `localvolume move-to-csi`: the UID of the object "
-            "whose place it took. Its agent takes it away once the pool's record says the same"
+            "whose place it took. Its agent removes it once the pool's record says the same"
         ),
     ),
     "HEALTH_ANNOTATION": (
         "annotation of a PersistentVolume",
-        "what is wrong with the volume, while it is: [Health](../health.md)",
+        "what is wrong with the volume, for as long as it is: [Health](../health.md)",
     ),
 }
 """Where each of ours is, and what it says, by the constant's name."""
@@ -124,19 +124,19 @@ OTHERS: Mapping[str, str] = {
 
 SNAPSHOTS: Mapping[str, str] = {
     snapshots.BEING_CREATED: "annotation of a VolumeSnapshotContent, as csi-snapshotter writes it: "
-    "a snapshot may have been cut of which the status does not tell yet",
-    snapshots.BEING_DELETED: "read: that the VolumeSnapshot of a content goes",
+    "a snapshot may have been cut that the status does not show yet",
+    snapshots.BEING_DELETED: "read: that the VolumeSnapshot of a content is going",
     snapshots.RESERVE_ANNOTATION: "annotation of a VolumeSnapshotContent whose snapshot has a "
     "reserve that fills: a sentence that says so",
-    snapshots.FINALIZER: "finalizer of a VolumeSnapshotContent, the snapshot-controller's; taken "
-    "away once the snapshot is removed",
-    snapshots.GROUP_ANNOTATION: "read: that a content is one of a group, and is removed with it",
+    snapshots.FINALIZER: "finalizer of a VolumeSnapshotContent, the snapshot-controller's; "
+    "removed once the snapshot is removed",
+    snapshots.GROUP_ANNOTATION: "read: that a content belongs to a group, and is removed with it",
     snapshots.GROUP_BEING_CREATED: "annotation of a VolumeGroupSnapshotContent: a group may have "
-    "been cut of which the status does not tell yet",
-    snapshots.GROUP_BEING_DELETED: "read: that the VolumeGroupSnapshot of a content goes",
+    "been cut that the status does not show yet",
+    snapshots.GROUP_BEING_DELETED: "read: that the VolumeGroupSnapshot of a content is going",
     snapshots.GROUP_FINALIZER: "finalizer of a VolumeGroupSnapshotContent, the "
-    "snapshot-controller's; taken away once the group is removed",
-    copies.MANAGED_BY_LABEL: "read: the node of a content whose volume is gone, where the "
+    "snapshot-controller's; removed once the group is removed",
+    copies.MANAGED_BY_LABEL: "read: the node of a content whose volume is gone, if the "
     "snapshot-controller runs for distributed snapshotting",
     snapshots.MODE_CHANGE: "read: that a snapshot of a filesystem may be restored as a Block "
     "volume",
@@ -158,7 +158,7 @@ def render(explained: Mapping[str, tuple[str, str]] = OWN) -> str:
     others += [(code(name), said) for name, said in SNAPSHOTS.items()]
     return page(
         "Labels, annotations and finalizers",
-        "Everything that is written on objects of the cluster, and what of others is read.",
+        "Everything that we write on objects of the cluster, and what we read of others.",
         f"## Ours\n\n{table(('name', 'what it is', 'what it says'), own)}",
         f"## Of others\n\n{table(('name', 'what it says'), others)}",
         "## On logical volumes\n\nTags of the form "

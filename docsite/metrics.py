@@ -40,14 +40,14 @@ _MAKERS = {"Counter", "Gauge", "Histogram", "Summary", "Info", "Enum"}
 _MAKER = "process/metrics.py"
 
 _INTRODUCTION = """\
-Agent and controller serve them at `--listen-address`, path `/metrics`, to everyone or to
-[who may read them](../security.md#who-may-read-the-metrics). Names that begin with
-`local_volume_provisioner_`, `local_volume_node_cleanup_` or `controller_` are those of the tools
-that are replaced, with their labels and buckets; `csi_` are those of CSI's sidecars;
-`localvolume_` are ours. Beside them are `process_…` and `python_…`, as every Python program has
-them.
+The agent and the controller serve them at `--listen-address`, path `/metrics`, to everyone or only
+to [those who may read them](../security.md#who-may-read-the-metrics). Names that begin with
+`local_volume_provisioner_`, `local_volume_node_cleanup_` or `controller_` come from the tools that
+we replace, with their labels and buckets. Names with `csi_` come from CSI's sidecars, and names
+with `localvolume_` are ours. There are also `process_…` and `python_…`, which every Python program
+has.
 
-A gauge tells the truth of the whole node after every look. A counter with `_total` also has
+After every look, a gauge shows the state of the whole node. A counter with `_total` also has
 `…_created`. The label `claim` is empty unless the agent has
 [`--claims-in-metrics`](../security.md#the-agent).
 """

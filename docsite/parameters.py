@@ -48,8 +48,8 @@ _PATTERN = "{{ .PVC.Namespace }}/{{ .PVC.Name }}"
 PARAMETERS: Mapping[Flavor, Mapping[str, Parameter]] = {
     "native": {
         "pool": Parameter(
-            "all that serve the class",
-            "names of pools, separated by commas; a pool with a pattern means all its groups",
+            "all pools that serve the class",
+            "names of pools, separated by commas; a pool with a pattern stands for all its groups",
             "fast,cheap",
         ),
         "enforce": _OURS["enforce"],
@@ -73,23 +73,23 @@ PARAMETERS: Mapping[Flavor, Mapping[str, Parameter]] = {
         "undoPeriod": _OURS["undoPeriod"],
         "fullCopies": Parameter(
             "`refused`",
-            "`allowed`: a volume with the content of another is made by "
-            "[copying all of it](../snapshots.md#full-copies) where blocks cannot be shared; only "
-            f"with `{CSI_DRIVER}`",
+            "`allowed`: where blocks cannot be shared, a volume with the content of another is "
+            "made by [copying all of it](../snapshots.md#full-copies); only with "
+            f"`{CSI_DRIVER}`",
             "allowed",
         ),
         "topolvm.io/device-class": Parameter(
-            'as `""`, and all pools that are no device classes',
-            'the pool of logical volumes of that name; `""`: the default device class',
+            'the same as `""`, and all pools that are not device classes',
+            'the pool of logical volumes with that name; `""`: the default device class',
             "ssd",
         ),
         "topolvm.io/lvcreate-option-class": Parameter(
-            "none", "by which option class of `lvmd.yaml` volumes are made", "near"
+            "none", "the option class of `lvmd.yaml` with which volumes are made", "near"
         ),
     },
     "local-path": {
         "nodePath": Parameter(
-            "any of the node's", "which of the node's paths volumes are made in", "/data"
+            "any of the node's", "the path of the node in which volumes are made", "/data"
         ),
         "pathPattern": Parameter(
             "`<PV>_<namespace>_<claim>`",
@@ -98,7 +98,7 @@ PARAMETERS: Mapping[Flavor, Mapping[str, Parameter]] = {
         ),
         "allowUnsafePathPattern": Parameter(
             "`false`",
-            "`true`: `pathPattern` need not begin so; two claims may then have one directory. "
+            "`true`: `pathPattern` may begin otherwise; two claims may then have one directory. "
             "Also an annotation of the class",
             "true",
         ),
@@ -135,16 +135,16 @@ FLEXVOLUME: Mapping[str, Parameter] = {
 }
 
 _INTRODUCTION = """\
-What is not known is refused, with an Event on the claim that says so. Of the class itself count
+An unknown parameter is refused, and an Event on the claim says so. Of the class's own fields,
 `reclaimPolicy`, `mountOptions`, `allowedTopologies`, `volumeBindingMode` and
-`allowVolumeExpansion`. Every example is read by the code itself in the tests.
+`allowVolumeExpansion` are used. In the tests, the code itself reads every example.
 
-A class of static volumes (`provisioner: kubernetes.io/no-provisioner`) has no parameters: what
-holds for its volumes is in [storageClassMap](configuration.md#a-class-of-storageclassmap).
+A class of static volumes (`provisioner: kubernetes.io/no-provisioner`) has no parameters. The
+settings for its volumes are in [storageClassMap](configuration.md#a-class-of-storageclassmap).
 
-A **template** may hold `{{ .PVName }}`, `{{ .PVC.Name }}`, `{{ .PVC.Namespace }}`,
-`{{ .PVC.UID }}`, `{{ .PVC.Labels.x }}` or `{{ index .PVC.Labels "x" }}`, and the same of
-`.PVC.Annotations`. What a claim lacks is an error.
+A **template** may contain `{{ .PVName }}`, `{{ .PVC.Name }}`, `{{ .PVC.Namespace }}`,
+`{{ .PVC.UID }}`, `{{ .PVC.Labels.x }}` or `{{ index .PVC.Labels "x" }}`, and the same for
+`.PVC.Annotations`. If the claim lacks what a template names, that is an error.
 """
 _TITLES: Mapping[Flavor, tuple[str, str]] = {
     "native": (
@@ -154,14 +154,15 @@ _TITLES: Mapping[Flavor, tuple[str, str]] = {
     "local-path": (
         f"Provisioner `{LOCAL_PATH_PROVISIONER}`",
         (
-            "Those of local-path, and three of ours. The class's annotation `defaultVolumeType`, "
-            "and the claim's `volumeType`, say `hostPath` (the default) or `local`."
+            "The parameters of local-path, and three of ours. The class's annotation "
+            "`defaultVolumeType`, and the claim's `volumeType`, say `hostPath` (the default) or "
+            "`local`."
         ),
     ),
     "openebs": (
         f"Provisioner `{openebs.PROVISIONER}`",
         (
-            "OpenEBS says the rest in the annotation "
+            "OpenEBS has the rest in the annotation "
             f"[`{openebs.CONFIG_ANNOTATION}`](configuration.md#openebs-annotation)."
         ),
     ),

@@ -8,7 +8,7 @@ CLIENT := build/localvolume-flexvolume
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test coverage soak releases check bench lock format clean guest-kernel flexvolume-client image helm manifests docs reference
+.PHONY: help install demo test coverage soak releases check bench lock format clean guest-kernel flexvolume-client image helm manifests docs reference site-version
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -65,6 +65,11 @@ image: $(if $(SIGN),$(DEV),$(STAMP)) $(CLIENT) ## the container image, in build/
 
 docs: $(DEV) ## the documentation site, in build/site
 	$(BIN)/mkdocs build --strict --site-dir build/site
+
+# mike starts mkdocs by its name.
+site-version: $(DEV) ## the site of this version into the branch gh-pages, beside the others; pushes nothing
+	PATH="$(CURDIR)/$(BIN):$$PATH" mike deploy --update-aliases --alias-type=copy $(VERSION) latest
+	PATH="$(CURDIR)/$(BIN):$$PATH" mike set-default latest
 
 reference: $(DEV) ## write docs/reference from the code
 	$(BIN)/python -m docsite

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 from docsite.links import without_leaving
+from docsite.words import with_breaks
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
@@ -137,6 +138,19 @@ def test_only_what_exists_may_be_linked_outside_of_docs() -> None:
     text = "[a](../README.md#x) [b](../nowhere.md) [c](pools.md) [d](https://example.com/x)"
     left = "a [b](../nowhere.md) [c](pools.md) [d](https://example.com/x)"
     assert without_leaving(text, "index.md") == left
+
+
+def test_a_flag_is_kept_whole_and_a_long_name_in_a_table_is_divided() -> None:
+    name = "<code>app.kubernetes.io/partOfTheProvisioner</code>"
+    divided = "app.kubernetes.io/<wbr>part<wbr>Of<wbr>The<wbr>Provisioner"
+    cell = f"<td>{name} and <code>storageClassMap</code></td>"
+    assert with_breaks(f"<p>{name}</p>") == f"<p>{name}</p>"
+    assert with_breaks(cell) == cell.replace(name, f"<code>{divided}</code>")
+    flags = "<code>why --node N <span>--x</span> a--b</code> --prose"
+    whole = '<span class="flag">{}</span>'
+    assert with_breaks(flags) == flags.replace("--node", whole.format("--node")).replace(
+        ">--x<", f">{whole.format('--x')}<"
+    )
 
 
 # --- as they are read on the forge

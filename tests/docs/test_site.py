@@ -12,6 +12,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 from docsite.links import without_leaving
+from docsite.lists import with_whole_lists
 from docsite.words import with_breaks
 
 REPOSITORY = Path(__file__).parents[2]
@@ -138,6 +139,22 @@ def test_only_what_exists_may_be_linked_outside_of_docs() -> None:
     text = "[a](../README.md#x) [b](../nowhere.md) [c](pools.md) [d](https://example.com/x)"
     left = "a [b](../nowhere.md) [c](pools.md) [d](https://example.com/x)"
     assert without_leaving(text, "index.md") == left
+
+
+def test_every_item_of_a_list_is_in_a_list(site: Path) -> None:
+    torn = {}
+    for path in site.rglob("*.html"):
+        for paragraph in re.findall(r"<p>(.*?)</p>", path.read_text(), flags=re.DOTALL):
+            if re.search(r"^ *(?:[0-9]+\.|[-*]) ", paragraph, flags=re.MULTILINE):
+                torn[path.relative_to(site).as_posix()] = paragraph
+    assert not torn
+
+
+def test_what_belongs_to_a_numbered_item_is_indented_as_the_site_asks() -> None:
+    code = "```\n1. h\n   i\n```"
+    text = f"1. a\n   b\n\n   ```sh\n   c\n   ```\n2. d\n10. d\n    e\nf\n   g\n{code}"
+    wide = f"1. a\n    b\n\n    ```sh\n    c\n    ```\n\n2. d\n10. d\n    e\nf\n   g\n{code}"
+    assert with_whole_lists(text) == wide
 
 
 def test_a_flag_is_kept_whole_and_a_long_name_in_a_table_is_divided() -> None:

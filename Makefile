@@ -68,8 +68,8 @@ docs: $(DEV) ## the documentation site, in build/site
 
 # mike starts mkdocs by its name.
 site-version: $(DEV) ## the site of this version into the branch gh-pages, beside the others; pushes nothing
-	PATH="$(CURDIR)/$(BIN):$$PATH" mike deploy --update-aliases --alias-type=copy $(VERSION) latest
-	PATH="$(CURDIR)/$(BIN):$$PATH" mike set-default latest
+	PATH="$(abspath $(BIN)):$$PATH" mike deploy --update-aliases --alias-type=copy $(VERSION) latest
+	PATH="$(abspath $(BIN)):$$PATH" mike set-default latest
 
 reference: $(DEV) ## write docs/reference from the code
 	$(BIN)/python -m docsite

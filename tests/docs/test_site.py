@@ -1,9 +1,6 @@
 """The site builds strictly, asks nothing of other hosts, and every link of it leads somewhere."""
 
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,30 +11,14 @@ import pytest
 from docsite.links import without_leaving
 from docsite.lists import with_whole_lists
 from docsite.words import with_breaks
+from tests.docs.support_site import DOCS, REPOSITORY, build, copy_sources
 
-REPOSITORY = Path(__file__).parents[2]
-DOCS = REPOSITORY / "docs"
 SOURCES = [
     REPOSITORY / "README.md",
     *sorted(DOCS.rglob("*.md")),
 ]
 NAMES = [path.relative_to(REPOSITORY).as_posix() for path in SOURCES]
 ASSETS = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")}
-
-
-def _build(root: Path, into: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(into)]
-    return subprocess.run(
-        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
-    )
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    into = tmp_path_factory.mktemp("site")
-    done = _build(REPOSITORY, into)
-    assert done.returncode == 0, done.stdout
-    return into
 
 
 class _Page(HTMLParser):
@@ -109,12 +90,7 @@ def test_the_site_asks_nothing_of_other_hosts(site: Path, pages: dict[Path, _Pag
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    for name in ("docs", "docsite"):
-        shutil.copytree(REPOSITORY / name, tmp_path / name)
-    (tmp_path / "mkdocs.yml").write_text((REPOSITORY / "mkdocs.yml").read_text())
-    for name in ("charts", "README.md"):  # links that leave docs/ must have what they lead to
-        if (REPOSITORY / name).exists():
-            (tmp_path / name).symlink_to(REPOSITORY / name)
+    copy_sources(tmp_path)
     return tmp_path
 
 
@@ -130,7 +106,7 @@ def copy(tmp_path: Path) -> Path:
 def test_what_is_wrong_fails_the_build(copy: Path, file: str, added: str, complaint: str) -> None:
     with (copy / "docs" / file).open("a") as page:
         page.write(f"\n{added}\n")
-    done = _build(copy, copy / "site")
+    done = build(copy, copy / "site")
     assert done.returncode != 0
     assert complaint in done.stdout
 

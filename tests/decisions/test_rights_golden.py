@@ -16,6 +16,7 @@ from tests.chart.support_manifests import NAME, Object, installed
 of_the_chart = pytest.mark.needs("go")
 
 CONTROLLER = f"{NAME}-controller"
+VIEWER = f"{NAME}-viewer"
 READ = ("get", "list", "watch")
 SNAPSHOTS = "snapshot.storage.k8s.io"
 GROUPS = "groupsnapshot.storage.k8s.io"
@@ -61,6 +62,27 @@ INSTALLED: list[Given] = [
         ("localvolume-controller",),
         (*READ, "patch"),
     ),
+    (VIEWER, "", "events", (), ("list",)),
+    (VIEWER, "", "nodes", (), ("list",)),
+    (VIEWER, "", "persistentvolumeclaims", (), ("list",)),
+    (VIEWER, "", "persistentvolumes", (), ("list",)),
+    (VIEWER, "", "pods", (), ("get", "list")),
+    (VIEWER, "apps", "daemonsets", (), ("list",)),
+    (VIEWER, "batch", "jobs", (), ("list",)),
+    (VIEWER, "coordination.k8s.io", "leases", ("localvolume-controller",), ("list",)),
+    (VIEWER, GROUPS, "volumegroupsnapshotcontents", (), ("list",)),
+    (VIEWER, SNAPSHOTS, "volumesnapshotcontents", (), ("list",)),
+    (
+        VIEWER,
+        "storage.k8s.io",
+        "csidrivers",
+        ("dynamic.localvolume.dev", "csi.localvolume.dev"),
+        ("get",),
+    ),
+    (VIEWER, "storage.k8s.io", "csinodes", (), ("list",)),
+    (VIEWER, "storage.k8s.io", "csistoragecapacities", (), ("list",)),
+    (VIEWER, "storage.k8s.io", "storageclasses", (), ("list",)),
+    (VIEWER, "storage.k8s.io", "volumeattributesclasses", (), ("list",)),
 ]
 
 SECURED: Values = {"metrics": {"secure": True, "secretName": "ours"}}
@@ -162,7 +184,7 @@ EVERYTHING: Values = {
     "controller": {"storageClassNames": ["fast-disks"]},
     **SECURED,
 }
-TEMPLATES = ("rbac-agent.yaml", "rbac-controller.yaml")
+TEMPLATES = ("rbac-agent.yaml", "rbac-controller.yaml", "rbac-viewer.yaml")
 
 
 def given(manifests: Sequence[Object]) -> Iterator[Given]:
@@ -224,6 +246,17 @@ def test_who_reads_metrics_may_do_nothing_else() -> None:
     paths = ["/metrics", "/of-the-controller"]
     assert rules[f"{NAME}-metrics-reader"] == [{"nonResourceURLs": paths, "verbs": ["get"]}]
     assert all("metrics-reader" not in one["metadata"]["name"] for one in installed())
+
+
+def test_who_sees_may_write_nothing_and_is_nobody_until_bound() -> None:
+    """Neither `view` nor anybody else has it by itself."""
+    verbs = {verb for role, *_, verbs in given(installed()) if role == VIEWER for verb in verbs}
+    assert verbs == {"get", "list"}
+    bound = [one["roleRef"]["name"] for one in installed() if one["kind"].endswith("RoleBinding")]
+    assert bound
+    assert VIEWER not in bound
+    for one in installed():
+        assert "aggregate-to" not in str(one["metadata"].get("labels")), one["metadata"]["name"]
 
 
 @of_the_chart

@@ -52,6 +52,10 @@ app.kubernetes.io/part-of: local-volume-provisioner
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{- define "provisioner.viewerName" -}}
+{{- printf "%s-viewer" (include "provisioner.fullname" . | trunc 56 | trimSuffix "-") -}}
+{{- end -}}
+
 {{- define "provisioner.snapshotControllerFullname" -}}
 {{- printf "%s-snapshot-controller" (include "provisioner.fullname" . | trunc 43 | trimSuffix "-") -}}
 {{- end -}}

@@ -67,6 +67,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"resources": {"requests": {"cpu": True}}}, "/resources/requests/cpu"),
     ({"controller": {"resources": {"limit": {}}}}, "additional properties 'limit'"),
     ({"nodeCleanupController": {"resources": {"limit": {}}}}, "additional properties 'limit'"),
+    ({"csi": {"snapshotController": {"resources": {"limits": {"cpus": 1}}}}}, "cpus"),
     ({"jobResources": {"limits": {"cpus": 1}}}, "cpus"),
     ({"tolerations": [{"key": "a", "operator": "Exist"}]}, "/tolerations/0/operator"),
     ({"tolerations": [{"key": "a", "efect": "NoSchedule"}]}, "efect"),

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from localvolume.cli.output.console import color_system
+
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
@@ -35,7 +37,7 @@ _INDENT = "   "
 
 
 class Narrator:
-    """Prints at once and in order. Colours are rich's: none with NO_COLOR or without a terminal.
+    """Prints at once and in order. No text is styled with NO_COLOR or without a terminal.
 
     `pace`: seconds to rest between two sentences worth reading; None is 1 on a terminal, else 0.
     `home`: a path that is written as $DEMO.
@@ -45,7 +47,7 @@ class Narrator:
         if hasattr(sys.stdout, "reconfigure"):
             # A terminal without UTF-8 shows a question mark rather than ending the demo.
             sys.stdout.reconfigure(errors="replace")
-        self._console = Console(highlight=False)
+        self._console = Console(highlight=False, color_system=color_system())
         terminal = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live_possible = (
             terminal

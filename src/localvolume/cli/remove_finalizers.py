@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from localvolume.cli.leaving.contents import Freed, look, print_contents
+from localvolume.cli.output.console import table_console
 from localvolume.config.flags.table import DRY_RUN, KUBECONFIG, add_flags
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.backoff import Backoff
@@ -276,8 +276,6 @@ def _print_table(rows: Sequence[_Row]) -> None:
         phase = "Terminating" if is_being_deleted(volume) else phase_of(volume)
         cells = (metadata.name, node, phase, row.verdict, row.reason)
         table.add_row(*(Text(cell) for cell in cells))
-    console = Console()
-    # Piped into another program, each row must be one line.
-    Console(width=None if console.is_terminal else 400).print(table)
+    table_console().print(table)
     counts = Counter(row.verdict for row in rows)
     print(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from localvolume.cli.output.console import table_console
 
 
 def printable(text: str) -> str:
@@ -18,19 +20,19 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
 
 
-def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]], *, none: str) -> None:
+def print_columns(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], *, none: str, stderr: bool = False
+) -> None:
     """Prints a table, or the sentence `none` if there are no rows."""
     if not rows:
-        print(none)
+        print(none, file=sys.stderr if stderr else sys.stdout)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    console = Console()
-    # Piped into another program, each row must be one line.
-    Console(width=None if console.is_terminal else 400).print(table)
+    table_console(stderr=stderr).print(table)
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -14,13 +14,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from localvolume.cli.moving.act import Cluster, Unreadable
 from localvolume.cli.moving.model import Facts, policy_of
 from localvolume.cli.moving.plan import next_step
+from localvolume.cli.output.console import table_console
 from localvolume.config.flags.table import DRY_RUN, KUBECONFIG, Flag, add_flags
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.backoff import Backoff
@@ -194,6 +194,4 @@ def _print_table(rows: Sequence[_Row]) -> None:
         node = seen.metadata.labels.get(marks.NODE_LABEL, "") if seen else ""
         cells = (facts.name, claim, node, row.verdict, row.reason)
         table.add_row(*(Text(cell) for cell in cells))
-    console = Console()
-    # Piped into another program, each row must be one line.
-    Console(width=None if console.is_terminal else 400).print(table)
+    table_console().print(table)

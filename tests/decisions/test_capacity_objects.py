@@ -330,8 +330,9 @@ def test_a_pool_with_a_problem_keeps_the_object_at_zero() -> None:
     (action,) = plan_objects(facts(room("a", 0)), [thing(A)])
     assert isinstance(action, Patch)
     assert action.desired.sizes == {"capacity": "0", "maximumVolumeSize": "0"}
-    assert (
-        action.reason == "capacity is 2Gi and should be 0, maximumVolumeSize is 2Gi and should be 0"
+    assert action.reason == (
+        "the scheduler is told the room that is left: capacity 0 (before: 2Gi), "
+        "maximumVolumeSize 0 (before: 2Gi)"
     )
 
 

@@ -235,14 +235,17 @@ def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> s
 def _difference(thing: CSIStorageCapacity, desired: Desired) -> str:
     """How the sizes, or what is said of a problem, differ; "" if they do not."""
     said = {"capacity": thing.capacity, "maximumVolumeSize": thing.maximum_volume_size}
-    differences = [
-        f"{field} is {said[field] or 'not set'} and should be {wanted}"
+    changed = [
+        f"{field} {wanted} (before: {said[field] or 'not set'})"
         for field, wanted in desired.sizes.items()
         if bytes_of(said[field] or "") != bytes_of(wanted)
     ]
+    # Read in the log whenever volumes come and go: nothing is wrong, and nobody has to do anything.
+    told = f"the scheduler is told the room that is left: {', '.join(changed)}"
+    differences = [told] if changed else []
     if thing.metadata.annotations.get(marks.PROBLEM_ANNOTATION, "") != desired.problem:
         differences.append("its pools have a problem" if desired.problem else "no problem is left")
-    return ", ".join(differences)
+    return "; ".join(differences)
 
 
 def _topology(node: NodeFacts) -> Mapping[str, str]:

@@ -26,8 +26,12 @@ $(DEV): $(STAMP) requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
 	@touch $@
 
-demo: $(STAMP) ## the main job, live (REAL=1: real control plane; HOLD=1: keep it up; KUBECONFIG=...: a cluster of yours)
-	@$(BIN)/localvolume demo $(if $(REAL),--real) $(if $(HOLD),--hold) $(if $(KUBECONFIG),--kubeconfig "$(KUBECONFIG)")
+# A shell may have KUBECONFIG exported for its own work: that alone must not turn the demo to it.
+demo: $(STAMP) ## the main job, live (REAL=1: real control plane; HOLD=1: keep it up; CLUSTER=1: the cluster of KUBECONFIG)
+ifneq ($(CLUSTER),)
+	@test -n "$$KUBECONFIG" || { echo 'CLUSTER=1 shows it in the cluster of KUBECONFIG, which is not set: KUBECONFIG=FILE make demo CLUSTER=1' >&2; exit 2; }
+endif
+	@$(BIN)/localvolume demo $(if $(REAL),--real) $(if $(HOLD),--hold) $(if $(CLUSTER),--kubeconfig "$$KUBECONFIG")
 
 test: $(DEV) ## everything that must pass; ends by saying what this machine could not test
 	$(BIN)/python -m tests $(PYTEST_ARGS)

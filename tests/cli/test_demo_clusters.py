@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import os
 import re
+import shlex
 import signal
+import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -74,6 +77,15 @@ def test_held_up_it_can_be_looked_at_until_ctrl_c(tmp_path: Path) -> None:
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 201
         until_bound(server_of(kubeconfig), "mine")
+        for asked, said in (("status", "demo-node"), ("why", "Bound")):
+            line = run.until(rf"\S+ -m localvolume {asked}[^\r\n]*")[0]
+            environment = {**os.environ, "KUBECONFIG": kubeconfig}
+            answer = subprocess.run(
+                shlex.split(line), env=environment, capture_output=True, text=True
+            )
+            assert answer.returncode == 0, answer.stdout + answer.stderr
+            assert said in answer.stdout
+            assert "404" not in answer.stdout
         metrics = run.until(r"curl (http://\S+)")[1]
         with urllib.request.urlopen(metrics, timeout=60) as answer:
             assert b"local_volume_provisioner_" in answer.read()

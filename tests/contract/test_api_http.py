@@ -127,6 +127,24 @@ async def test_resources(api: ApiUnderTest, path: str, names: str) -> None:
         assert found == expected[f"{path} {name}"]
 
 
+@pytest.mark.parametrize(
+    ("group", "plural", "kind", "short"),
+    [
+        ("storage.k8s.io", "csinodes", "CSINode", []),
+        ("apps", "daemonsets", "DaemonSet", ["ds"]),
+    ],
+)
+async def test_what_status_lists_beside_volumes_is_served(
+    api: ApiUnderTest, group: str, plural: str, kind: str, short: list[str]
+) -> None:
+    answer = await api.get(f"/apis/{group}/v1/{plural}")
+    assert answer.status == 200
+    assert (answer.body["kind"], answer.body["apiVersion"]) == (f"{kind}List", f"{group}/v1")
+    listed = (await api.get(f"/apis/{group}/v1")).body["resources"]
+    found = next(one for one in listed if one["name"] == plural)
+    assert (found["kind"], found.get("shortNames", [])) == (kind, short)
+
+
 def _resource(
     kind: str, singular: str, scope: str, short: str = "", categories: str = "", skip: str = ""
 ) -> dict[str, object]:

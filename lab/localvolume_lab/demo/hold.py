@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import sys
 
 from localvolume_lab.demo.cluster import Names, claim_manifest
 from localvolume_lab.demo.narrator import Narrator
@@ -32,8 +33,11 @@ def introduce(
     if shutil.which("kubectl") is None:
         program = kubectl or "kubectl"
     user = "" if root else "--user "
+    ours = f"{shlex.quote(sys.executable)} -m localvolume"
     lines = [
         f"export KUBECONFIG={shlex.quote(kubeconfig)}",
+        f"{ours} status",
+        f"{ours} why pvc/diary -n {names.namespace}",
         f"{program} get persistentvolumes",
         f"{program} -n default get events",
         f"{program} describe pv",

@@ -127,6 +127,15 @@ LEASES = Resource(
     "coordination.k8s.io", "v1", "leases", "lease", "Lease", True, unconditional=False,
     create_on_update=True,
 )  # fmt: skip
+_READ_VERBS = ("get", "list", "watch")
+#: For those who look at a whole cluster. Nothing here makes any, so they are read-only.
+CSI_NODES = Resource(
+    "storage.k8s.io", "v1", "csinodes", "csinode", "CSINode", False, verbs=_READ_VERBS,
+)  # fmt: skip
+DAEMON_SETS = Resource(
+    "apps", "v1", "daemonsets", "daemonset", "DaemonSet", True, ("ds",), ("all",),
+    verbs=_READ_VERBS,
+)  # fmt: skip
 _SNAPSHOTS = "snapshot.storage.k8s.io"
 #: A real server learns these three from CustomResourceDefinitions.
 SNAPSHOT_CLASSES = Resource(
@@ -164,6 +173,8 @@ STORED = (
     STORAGE_CAPACITIES,
     JOBS,
     LEASES,
+    CSI_NODES,
+    DAEMON_SETS,
     SNAPSHOT_CLASSES,
     SNAPSHOT_CONTENTS,
     SNAPSHOTS,

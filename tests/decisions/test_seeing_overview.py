@@ -91,6 +91,35 @@ def test_per_node_and_class() -> None:
     ]
 
 
+def of_pool(name: str, pool: str, size: str) -> Any:
+    return volume(name, size=size, annotations={"localvolume.dev/pool": f"{pool}/id"})
+
+
+def test_a_node_says_what_its_pools_have_promised_and_leaves_unknown_what_it_alone_knows() -> None:
+    things = (of_pool("a", "fast", "1Gi"), of_pool("b", "fast", "2Gi"), of_pool("c", "slow", "?"))
+    (found,) = overview(facts(klass(), node(), *things, volume("prepared")))["nodes"]
+    assert found["pools"] == [
+        {"name": "fast", "volumes": 2, "promisedBytes": 3 * 2**30, "totalBytes": None},
+        {"name": "slow", "volumes": 1, "promisedBytes": None, "totalBytes": None},
+    ]
+    assert found["disks"] is None
+    assert found["lastDiskEvent"] is None
+
+
+def test_a_node_says_what_its_agent_last_told_of_raw_disks() -> None:
+    told = event("n1", "DisksNotApproved", "sdb, sdc", kind="Node", type_="Normal", age=90)
+    other = event("n1", "CapacityNotPublished", "no", kind="Node", age=5)
+    (found,) = overview(facts(node(), agent(), told, other))["nodes"]
+    assert found["lastDiskEvent"]["reason"] == "DisksNotApproved"
+    assert found["lastDiskEvent"]["message"] == "sdb, sdc"
+
+
+def test_pools_are_unknown_if_volumes_could_not_be_read() -> None:
+    known = facts(node(), agent(), without={"persistentvolumes": "not allowed"})
+    (found,) = overview(known)["nodes"]
+    assert found["pools"] is None
+
+
 def test_problems_say_what_to_do_worst_first() -> None:
     known = facts(
         *everything(),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us, moment
-from localvolume.cli.seeing.status import groups, growth, snapshots
+from localvolume.cli.seeing.status import groups, growth, pools, snapshots
 from localvolume.cli.seeing.status.states import STATES, agent_of, is_ready, jobs_of, state_of
 from localvolume.controller.plan.capacity import SHUT
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
@@ -261,6 +261,9 @@ def _node(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shape:
         "lastEvent": _event(events[0]) if events else None,
         "classes": None if facts.volumes is None else _classes(facts, own),
         "rooms": _capacities(facts, name),
+        "pools": None if facts.volumes is None else pools.pools_of(own),
+        "disks": None,
+        "lastDiskEvent": _event(said) if (said := pools.last_of_disks(facts, name)) else None,
     }
 
 

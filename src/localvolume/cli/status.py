@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(
         parser,
         Flag("--node", "NAME", "what concerns this node only", default=""),
-        output("table", "wide", "json"),
+        output("table", "wide", "json", "html"),
         Flag("--check", "", "exit with 1 where somebody should look"),
         *ACCESS_FLAGS,
     )
@@ -38,6 +38,14 @@ def run(arguments: argparse.Namespace) -> int:
     status = overview(facts, arguments.node)
     if arguments.output == "json":
         print(json.dumps(status, indent=2))
+    elif arguments.output == "html":
+        from localvolume.cli.seeing.page.document import document
+        from localvolume.cli.seeing.page.explaining import explanations
+        from localvolume.cli.seeing.page.model import page_data
+
+        data = page_data(status, explanations(facts, arguments.node))
+        # Written as bytes: the document says that it is UTF-8, whatever the terminal's encoding is.
+        sys.stdout.buffer.write(document(data).encode())
     else:
         from localvolume.cli.seeing.status.tables import print_status
 

@@ -1,0 +1,156 @@
+"""`localvolume status -o html` in a real browser: one file that shows all, and asks nobody."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from playwright.async_api import ViewportSize
+
+from tests.cli.support_page import DESKTOP, PHONE, Cluster, Seen, browser, cluster, said
+
+pytestmark = pytest.mark.needs("chromium")
+
+ATTACKS = (
+    "</script><script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 1'>",
+    "<!--<script>\u2028window.hacked = 1\u2029//-->",
+)
+RIGHT_TO_LEFT = "\u202e"
+
+
+async def file_of(kubeconfig: Path, directory: Path) -> Path:
+    made = directory / "status.html"
+    made.write_bytes(await said("status", "-o", "html", "--kubeconfig", str(kubeconfig)))
+    return made
+
+
+async def opened(seen: Seen, made: Path) -> None:
+    await seen.page.goto(made.as_uri())
+    await seen.page.wait_for_selector("#nodes tbody tr")
+
+
+def small(made: Cluster) -> None:
+    made.fill(nodes=3, volumes=8)
+    made.annotate("local-pv-00004", health="ReadOnly: the filesystem is read-only")
+    made.waiting_claim("orders", "no volume is large enough")
+
+
+@pytest.mark.parametrize(
+    ("window", "scheme"),
+    [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light")],
+    ids=["desktop", "desktop-dark", "phone"],
+)
+async def test_the_file_shows_the_figures_of_the_json_and_asks_nobody(
+    tmp_path: Path, window: ViewportSize, scheme: str
+) -> None:
+    async with cluster(tmp_path) as (_, made, kubeconfig):
+        small(made)
+        status = json.loads(await said("status", "-o", "json", "--kubeconfig", str(kubeconfig)))
+        file = await file_of(kubeconfig, tmp_path)
+    async with browser(window, scheme) as seen:
+        await opened(seen, file)
+        assert await seen.tile("Volumes") == str(status["summary"]["volumeCount"]) == "24"
+        assert await seen.tile("Nodes") == str(status["summary"]["nodes"]) == "3"
+        assert await seen.tile("Waiting claims") == "1"
+        assert await seen.tile("Problems") == str(status["summary"]["problems"])
+        legend = " ".join((await seen.text("#legend")).split())
+        for state, number in status["summary"]["volumes"].items():
+            assert (f"{number} {state}" in legend) == bool(number)
+        assert "24 volumes by node" in await seen.text("#where")
+        assert await seen.overhang() <= 0
+        await seen.shot(f"file-{window['width']}-{scheme}")
+        # Without a server it still explains.
+        await seen.page.get_by_role("button", name="pv/local-pv-00004").click()
+        assert "it is not healthy" in await seen.text("#why .verdict")
+        assert await seen.overhang() <= 0
+        await seen.shot(f"why-{window['width']}-{scheme}")
+        assert seen.complaints == []
+        assert set(seen.requests) <= {file.as_uri(), "data:,"}
+
+
+async def test_without_the_picture_there_is_a_table_and_without_a_mouse_the_keys(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as (_, made, kubeconfig):
+        small(made)
+        file = await file_of(kubeconfig, tmp_path)
+    async with browser() as seen:
+        await opened(seen, file)
+        await seen.page.focus("#map")
+        await seen.page.keyboard.press("ArrowRight")
+        told = await seen.text("#pointed")
+        assert told.startswith("local-pv-")
+        await seen.page.keyboard.press("Enter")
+        assert await seen.text("#why-title") == f"pv/{told.split(',')[0]}"
+        await seen.page.keyboard.press("Escape")
+        assert not await seen.page.locator("#why").is_visible()
+        await seen.page.get_by_role("button", name="Table").click()
+        assert await seen.page.locator("#table tbody tr").count() == 24
+        await seen.page.select_option("#state", "unhealthy")
+        assert await seen.page.locator("#table tbody tr").count() == 1
+        assert "▲ unhealthy" in await seen.text("#table tbody")
+        await seen.page.select_option("#state", "")
+        await seen.page.fill("#search", "shop/db-7")
+        assert "local-pv-00007" in await seen.text("#table tbody")
+        assert await seen.page.locator("#table tbody tr").count() == 1
+
+
+async def test_what_tenants_write_is_shown_and_never_run(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, made, kubeconfig):
+        made.fill(nodes=1, volumes=len(ATTACKS) + 1)
+        for number, text in enumerate(ATTACKS):
+            made.waiting_claim(f"claim-{number}", f"{RIGHT_TO_LEFT}{text}")
+            made.annotate(f"local-pv-0000{number}", health=text)
+        made.annotate(f"local-pv-0000{len(ATTACKS)}", health="long " * 50_000)
+        file = await file_of(kubeconfig, tmp_path)
+    async with browser(PHONE) as seen:
+        await opened(seen, file)
+        shown = await seen.text("body")
+        assert ATTACKS[0] in shown
+        assert ATTACKS[1] in shown
+        assert "<!--<script>\\u2028window.hacked = 1\\u2029//-->" in shown
+        assert RIGHT_TO_LEFT not in shown
+        assert re.search(r"… \(2500\d\d characters\)", shown)
+        for number in range(len(ATTACKS) + 1):
+            await seen.page.locator(f"[data-key='pv/local-pv-0000{number}']").first.click()
+            assert "it is not healthy" in await seen.text("#why .verdict")
+            await seen.page.keyboard.press("Escape")
+        assert await seen.page.evaluate("window.hacked") is None
+        assert await seen.page.locator("img").count() == 0
+        assert await seen.overhang() <= 0
+        assert seen.complaints == []
+
+
+async def test_ten_thousand_volumes_are_drawn_and_found(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, made, kubeconfig):
+        made.fill(nodes=1000, volumes=10)
+        made.annotate("local-pv-05000", health="ReadOnly: the filesystem is read-only")
+        file = await file_of(kubeconfig, tmp_path)
+    async with browser() as seen:
+        began = time.monotonic()
+        await opened(seen, file)
+        took = time.monotonic() - began
+        assert await seen.tile("Volumes") == "10000"
+        assert "10000 volumes by node" in await seen.text("#where")
+        await seen.shot("file-1000-nodes")
+        # Some second and a half alone; a page of 10,000 elements takes many times as long.
+        assert took < 30
+        await seen.page.fill("#search", "local-pv-05000")
+        assert "1 volume by node" in await seen.text("#where")
+        await seen.page.locator("#map").click()
+        assert await seen.text("#why-title") == "pv/local-pv-05000"
+        await seen.page.keyboard.press("Escape")
+        await seen.page.fill("#search", "")
+        # A volume is too small to be hit among so many: its node comes first.
+        await seen.page.locator("#map").click(position={"x": 300, "y": 200})
+        assert "10 volumes" in await seen.text("#where")
+        await seen.page.locator("#map").click(position={"x": 300, "y": 200})
+        await seen.page.wait_for_selector("#why .verdict:not(.quiet)")
+        await seen.page.keyboard.press("Escape")
+        await seen.page.click("#all-nodes")
+        assert "10000 volumes by node" in await seen.text("#where")
+        assert seen.complaints == []

@@ -18,6 +18,7 @@ COMMANDS = {
     "clean": "clean one volume (a cleaning Job runs this)",
     "controller": "see to adoption and lost nodes in the whole cluster (a Deployment runs this)",
     "status": "say how volumes, room, claims and cleanings are in the cluster, and what is wrong",
+    "ui": "show the same as a live page in a browser on this machine, changing nothing",
     "why": "say why a volume, a claim or a path is as it is, and what happens next",
     "support-bundle": "put what is needed to look into a problem into one file, without secrets",
     "plan": "say what the agent would do on this host, and why, changing nothing",
@@ -33,7 +34,7 @@ COMMANDS = {
 #: Commands in a distribution of their own, with the package that has them.
 _APART = {"demo": "localvolume_lab"}
 #: Commands that are a package.
-_PACKAGES = {"move-to-csi": "moving"}
+_PACKAGES = {"move-to-csi": "moving", "ui": "seeing.page"}
 
 
 def module_of(command: str) -> str:

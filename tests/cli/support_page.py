@@ -44,7 +44,9 @@ class Cluster:
         self._make(STORAGE_CLASSES, "made", {"provisioner": "dynamic.localvolume.dev"})
 
     def fill(self, nodes: int, volumes: int) -> None:
-        """Nodes with a ready agent each, and as many volumes on each; two of three are bound."""
+        """A controller, nodes with a ready agent each, and as many volumes on each; two of three
+        are bound."""
+        self.controller()
         for number in range(nodes):
             name = f"worker-{number}"
             self.node(name)
@@ -55,17 +57,7 @@ class Cluster:
 
     def node(self, name: str) -> None:
         made = self._make(NODES, name, {}, labels={HOSTNAME: name})
-        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "lvp", "uid": "d"}
-        body = {
-            "metadata": {
-                "labels": {"app.kubernetes.io/part-of": "local-volume-provisioner"},
-                "ownerReferences": [owner],
-            },
-            "spec": {"nodeName": name, "containers": [{"name": "agent", "image": "x"}]},
-        }
-        self._make(PODS, f"lvp-{name}", body, "default")
-        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        self._status(PODS, f"lvp-{name}", ready, "default")
+        self._pod(f"lvp-{name}", "DaemonSet", name)
         driver = "csi.storage.k8s.io/drivername"
         room = {
             "metadata": {"labels": {NODE: name, driver: "dynamic.localvolume.dev"}},
@@ -75,6 +67,19 @@ class Cluster:
             "maximumVolumeSize": "30Gi",
         }
         self._make(STORAGE_CAPACITIES, f"room-{made['metadata']['uid']}", room, "default")
+
+    def controller(self) -> None:
+        self._pod("lvp-controller", "ReplicaSet")
+
+    def _pod(self, name: str, owner: str, node: str = "") -> None:
+        """A ready pod with our label."""
+        owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "lvp", "uid": "d"}]
+        labels = {"app.kubernetes.io/part-of": "local-volume-provisioner"}
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "x"}]}
+        body = {"metadata": {"labels": labels, "ownerReferences": owners}, "spec": spec}
+        self._make(PODS, name, body, "default")
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        self._status(PODS, name, ready, "default")
 
     def volume(self, name: str, node: str, *, gib: int = 10, claim: str = "") -> None:
         expression = {"key": HOSTNAME, "operator": "In", "values": [node]}
@@ -104,7 +109,7 @@ class Cluster:
 
         self.api.modify(PERSISTENT_VOLUMES, name, change)
 
-    def waiting_claim(self, name: str, message: str) -> None:
+    def waiting_claim(self, name: str, message: str, reason: str = "Said") -> None:
         """A claim that nobody serves, and an Event about it, as a tenant can write one."""
         spec = {
             "storageClassName": "fast",
@@ -115,7 +120,7 @@ class Cluster:
         about = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": name}
         event = {
             "involvedObject": {**about, "uid": made["metadata"]["uid"]},
-            "reason": "Said",
+            "reason": reason,
             "message": message,
             "type": "Warning",
             "lastTimestamp": made["metadata"]["creationTimestamp"],

@@ -156,6 +156,8 @@ async function explain(about) {
     return;
   }
   place.append("p").attr("class", "verdict").text(why.verdict);
+  // Words about an old picture are old too.
+  place.append("p").attr("class", "quiet").text(document.getElementById("asof").textContent);
   pairs(place, [{ name: "Next", value: why.next }, { name: "Who", value: why.who }]);
   place.append("h3").text("What that rests on");
   pairs(place, why.facts);

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from localvolume.cli.rows import print_columns
+from localvolume.cli.rows import print_columns, printable
 from localvolume.cli.seeing.words import UNKNOWN, age, size
 
 Shape = Mapping[str, Any]
@@ -52,7 +52,7 @@ def _print_summary(status: Shape) -> None:
     waiting = summary["claimsWaiting"]
     print(f"Claims      {UNKNOWN if waiting is None else waiting} waiting")
     for why, what in _by_reason(status["unknown"]).items():
-        print(f"Unknown     {', '.join(what)}: {why}")
+        print(f"Unknown     {', '.join(what)}: {printable(why)}")
 
 
 def _by_reason(unknown: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
@@ -70,7 +70,7 @@ def _controller(controller: Shape) -> str:
         return UNKNOWN
     if not controller["pods"]:
         return "no pod of it was found"
-    leads = f"; {controller['leader']} leads" if controller["leader"] else ""
+    leads = f"; {printable(controller['leader'])} leads" if controller["leader"] else ""
     return f"{controller['ready']} of {controller['pods']} ready{leads}"
 
 
@@ -169,7 +169,7 @@ def _jobs(jobs: Sequence[Shape] | None) -> str:
 def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) -> None:
     print()
     if volumes is None:
-        print(f"volumes: unknown: {unknown.get('persistentvolumes', '')}")
+        print(f"volumes: unknown: {printable(unknown.get('persistentvolumes', ''))}")
         return
     titles = ("VOLUME", "NODE", "CLASS", "STATE", "SIZE", "CLAIM", "AGE", "PATH", "IDENTITY")
     print_columns(

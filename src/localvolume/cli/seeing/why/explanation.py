@@ -68,7 +68,7 @@ class Explanation:
 
 
 def _hanging(name: str, value: str, width: int) -> str:
-    head = f"  {name:<{width}}  "
+    head = f"  {printable(name):<{width}}  "
     return (
         textwrap.fill(
             printable(value),

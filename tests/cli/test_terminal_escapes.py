@@ -1,0 +1,29 @@
+"""What tenants and other writers put into the cluster does not steer the reader's terminal."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from localvolume_lab.sandbox.kinds import LEASES
+from tests.cli.support_page import cluster, said
+
+
+async def test_no_text_of_the_cluster_steers_the_terminal(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (sandbox, made, kubeconfig):
+        made.fill(nodes=1, volumes=1)
+        escape = "\x1b]0;taken\x07\x1b[2J\u202e"
+        made.waiting_claim("orders", escape, reason=f"Said{escape}")
+        made.annotate("local-pv-00000", health=escape)
+        lease = {"metadata": {"name": "localvolume-controller"}, "spec": {"holderIdentity": escape}}
+        sandbox.api.create(LEASES, lease, "default")
+        asked = ("--kubeconfig", str(kubeconfig))
+        for words in (
+            ("status", "-o", "wide"),
+            ("why", "pvc/orders"),
+            ("why", "pv/local-pv-00000"),
+            ("status", "-o", "html"),
+        ):
+            shown = (await said(*words, *asked)).decode()
+            assert not re.search("[\x1b\x07\u202e]", shown), words
+        assert "Said\\x1b" in (await said("why", "pvc/orders", *asked)).decode()

@@ -54,7 +54,7 @@ def test_classes_of_made_volumes(full: list[Object]) -> None:
     )
     (found,) = (
         each
-        for each in render({"dynamicStorageClasses": [{"name": "x"}]})
+        for each in render({"classes": [], "dynamicStorageClasses": [{"name": "x"}]})
         if each["kind"] == "StorageClass"
     )
     assert found["allowVolumeExpansion"] is True
@@ -65,7 +65,7 @@ def test_classes_of_made_volumes(full: list[Object]) -> None:
 def test_annotations_of_classes() -> None:
     """local-path reads its defaultVolumeType there, OpenEBS its whole configuration."""
     given = {"name": "x", "isDefaultClass": True, "annotations": {"defaultVolumeType": "local"}}
-    assert one(render({"dynamicStorageClasses": [given]}), "StorageClass")["metadata"][
+    assert one(render({"dynamicStorageClasses": [given]}), "StorageClass", "x")["metadata"][
         "annotations"
     ] == {"storageclass.kubernetes.io/is-default-class": "true", "defaultVolumeType": "local"}
 

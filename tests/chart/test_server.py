@@ -86,10 +86,11 @@ def test_install_upgrade_uninstall(
     told = run(
         *(plane, "upgrade", namespace, CHART, "-n", namespace, "--set", "controller.enabled=false"),
         *("--set", "confinement.enabled=false"),
+        *("--set-json", 'classes=[{"name": "by-hand", "hostDir": "/mnt/by-hand"}]'),
     )
     assert "The controller is not installed" in told
     assert "confinement.enabled is false" in told
-    assert "needs a StorageClass of that name" in told
+    assert "Class by-hand needs a StorageClass of that name" in told
     assert not found(plane, namespace, "deployments")
     assert not found(plane, namespace, "validatingadmissionpolicies")
     run(plane, "uninstall", namespace, "-n", namespace)

@@ -18,6 +18,7 @@ from localvolume.controller.model import Report
 from localvolume.dynamic.metrics import DynamicMetrics
 from localvolume.dynamic.plan.orphans import Orphan
 from localvolume.health.metrics import HealthMetrics
+from localvolume.health.model import Filled
 from localvolume.kube.objects import PersistentVolume
 from localvolume.static.metrics import StaticMetrics
 from tests.decisions.support_controller import volume
@@ -70,7 +71,8 @@ def dynamic(registry: CollectorRegistry) -> Callable[[], object]:
 
 def health(registry: CollectorRegistry) -> Callable[[], object]:
     metrics = HealthMetrics(registry)
-    return lambda: metrics.tell([(volume(), "NotMounted")], 1, 0.5)
+    full = Filled(used_bytes=9, available_bytes=1, used_inodes=2, available_inodes=8)
+    return lambda: metrics.tell([(volume(), "NotMounted")], [(volume(), full)], 1, 0.5)
 
 
 def static(registry: CollectorRegistry) -> Callable[[], object]:
@@ -110,7 +112,9 @@ def test_what_is_gone_is_shown_no_longer() -> None:
     registry = CollectorRegistry()
     metrics = HealthMetrics(registry)
     one: PersistentVolume = volume()
-    metrics.tell([(one, "NotMounted")], 0, 0.5)
-    metrics.tell([(one, "Missing")], 0, 0.5)
+    metrics.tell([(one, "NotMounted")], [(one, Filled(used_bytes=9, available_bytes=1))], 0, 0.5)
+    assert "localvolume_prepared_used_bytes" in str(scraped(registry))
+    metrics.tell([(one, "Missing")], [], 0, 0.5)
+    assert "localvolume_prepared_used_bytes" not in str(scraped(registry))
     (labels,) = (dict(labels) for name, labels in scraped(registry) if name.endswith("unhealthy"))
     assert labels["reason"] == "Missing"

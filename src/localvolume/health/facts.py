@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from localvolume.health.model import Image, Location, Seen, Space
+from localvolume.health.model import Filled, Image, Location, Seen, Space
 from localvolume.host.block.sysfs import SYS, read, real
 from localvolume.host.filesystem.errors import (
     Failure,
@@ -28,7 +28,7 @@ from localvolume.host.filesystem.errors import (
 from localvolume.host.loop import attach
 from localvolume.host.mount.mounts import Mount, MountTable, read_mount_table
 from localvolume.host.process.workers import Hung, Workers
-from localvolume.host.syscalls import fstatfs
+from localvolume.host.syscalls import StatFs, fstatfs
 from localvolume.host.tree.entries import device_number
 
 LOOK_SECONDS: Final = 5.0
@@ -127,6 +127,7 @@ class Look:
             gone=own.gone,
             stopped=own.stopped or seen.stopped,
             errors=own.errors or seen.errors,
+            filled=own.filled,
             unknown=own.unknown,
         )
 
@@ -152,7 +153,8 @@ class Look:
                 return Seen(gone=f"nothing is mounted at {location.path}")
         if mount is None:
             return Seen(unknown=f"it is not known what is mounted at {location.path}")
-        return self._filesystem(mount, written=location.written)
+        seen = self._filesystem(mount, written=location.written)
+        return seen if location.kind == "directory" else _with_filled(seen, location.path)
 
     def _device(self, location: Location, device: str) -> Seen:
         path, name = location.path, kernel_name(device, self._sys)
@@ -167,13 +169,15 @@ class Look:
         mounts = self._table.of_device(device)
         if not mounts and name in self._btrfs:
             mounts = self._btrfs_mounts(name)
-        disk = self._disk(name)
+        disk, visible = self._disk(name), self._visible(mounts)
         failed = filesystem_failure(name, mounts, self._btrfs, self._sys)
-        return Seen(
+        seen = Seen(
             gone=disk.leaving,
             stopped=failed.stopped,
-            errors=disk.errors or failed.errors or _answers(self._visible(mounts)),
+            errors=disk.errors or failed.errors or _answers(visible),
         )
+        # In a pool, the backend counts what a volume holds.
+        return seen if location.pool or not visible else _with_filled(seen, visible)
 
     def _filesystem(self, mount: Mount, *, written: bool) -> Seen:
         # Other mounts of the filesystem differ only in their own options.
@@ -261,12 +265,35 @@ def _answers(mount_point: str) -> str:
     return ""
 
 
-def _space(directory: str) -> Space:
+def _with_filled(seen: Seen, directory: str) -> Seen:
+    """The same with how full the filesystem there is, if it is there and answers."""
+    if seen.gone:
+        return seen
+    try:
+        found = _statfs(directory)
+    except OSError:
+        return seen
+    return replace(
+        seen,
+        filled=Filled(
+            used_bytes=(found.blocks - found.free) * found.block_size,
+            available_bytes=found.available * found.block_size,
+            used_inodes=found.inodes - found.inodes_free if found.inodes else None,
+            available_inodes=found.inodes_free if found.inodes else None,
+        ),
+    )
+
+
+def _statfs(directory: str) -> StatFs:
     fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        found = fstatfs(fd)
+        return fstatfs(fd)
     finally:
         os.close(fd)
+
+
+def _space(directory: str) -> Space:
+    found = _statfs(directory)
     return Space(
         total_bytes=found.blocks * found.block_size,
         available_bytes=found.available * found.block_size,

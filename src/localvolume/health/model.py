@@ -61,6 +61,17 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """How full the filesystem of a prepared volume is, as df(1) counts: `available` is what its
+    owner can still write. The inodes are None if they are made as needed."""
+
+    used_bytes: int
+    available_bytes: int
+    used_inodes: int | None = None
+    available_inodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Thin:
     """How full the thin pool of a volume is, in per cent (None: unknown), and the health that LVM
     reports ("" for nothing, "out_of_data", ...)."""
@@ -75,13 +86,15 @@ class Thin:
 class Seen:
     """What was found of one volume, in half sentences; "" if nothing is wrong.
 
-    If `unknown` is set, nothing is concluded either way.
+    If `unknown` is set, nothing is concluded either way. `filled` is None if it was not looked at:
+    the volume is in a pool, is a raw device, or is not mounted where this process sees it.
     """
 
     gone: str = ""
     stopped: str = ""
     errors: str = ""
     space: Space | None = None
+    filled: Filled | None = None
     thin: Thin | None = None
     unknown: str = ""
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from localvolume.config.model import Configuration
 from localvolume.health.facts import Survey
 from localvolume.health.metrics import HealthMetrics
-from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Wait
+from localvolume.health.model import Facts, Memory, Over, Patience, Plan, Say, Seen, Wait
 from localvolume.health.onclaim import health_status
 from localvolume.health.plan.paths import Pools, location_of, thin_of, well_placed
 from localvolume.health.plan.plan import plan
@@ -32,7 +32,7 @@ from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.ownpod import OwnPod
 from localvolume.reconcile.loop import Loop, Rest
 from localvolume.volumes import marks
-from localvolume.volumes.objects import is_csi, phase_of
+from localvolume.volumes.objects import is_csi, is_static, phase_of
 from localvolume.volumes.patches import bound_to
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class HealthRole:
                 patience=self.patience,
             )
         )
-        self._tell(made, volumes, time.monotonic() - began)
+        self._tell(made, volumes, seen, time.monotonic() - began)
         again = self.patience.look * (0.75 + random.random() / 2)  # noqa: S311 - jitter
         waits = [action.seconds for action in made.actions if isinstance(action, Wait)]
         if not await self._write(made):
@@ -179,10 +179,27 @@ class HealthRole:
             said = f"{meta.name}: {text}"
             self.events.event(ObjectRef.of_claim(claim), type_, reason, said)
 
-    def _tell(self, made: Plan, volumes: dict[str, PersistentVolume], seconds: float) -> None:
+    def _tell(
+        self,
+        made: Plan,
+        volumes: dict[str, PersistentVolume],
+        seen: Mapping[str, Seen],
+        seconds: float,
+    ) -> None:
         for uid, text in made.unknown.items():
             if self._unknown.get(uid) != text:
                 log.info("%s: nobody can tell how it is: %s", volumes[uid].metadata.name, text)
         self._unknown = made.unknown
         unhealthy = ((volumes[uid], reason) for uid, reason in made.unhealthy.items())
-        self.metrics.tell(unhealthy, len(made.unknown), seconds)
+        filled = (
+            (volumes[uid], one.filled)
+            for uid, one in seen.items()
+            if one.filled is not None and uid not in made.unknown and _counts(volumes[uid])
+        )
+        self.metrics.tell(unhealthy, filled, len(made.unknown), seconds)
+
+
+def _counts(volume: PersistentVolume) -> bool:
+    """Whether somebody must know how full it is: a claim has it, and Kubernetes its filesystem."""
+    is_filesystem = volume.spec.volume_mode != "Block"
+    return is_static(volume) and is_filesystem and phase_of(volume) == "Bound"

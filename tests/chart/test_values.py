@@ -113,6 +113,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"controller": {"storageClassNames": "fast"}}, "/controller/storageClassNames"),
     ({"controller": {"replica": 1}}, "replica"),
     ({"logFormat": "xml"}, "/logFormat"),
+    ({"docsUrl": "example.org"}, "/docsUrl"),
+    ({"docsUrl": "https://example.org/?{{ $labels.node }}"}, "/docsUrl"),
     ({"claimsInMetrics": "yes"}, "/claimsInMetrics"),
     ({"csi": {"enabled": "yes"}}, "/csi/enabled"),
     ({"csi": {"enable": True}}, "enable"),

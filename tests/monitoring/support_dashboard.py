@@ -23,9 +23,11 @@ def queries() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
-def filled_in(expression: str) -> str:
-    """As Grafana asks it, with everything selected; without what stands in for no data."""
-    expression = expression.removesuffix(" or vector(0)")
+def filled_in(expression: str, cluster: str = ".*") -> str:
+    """As Grafana asks it, with everything selected but for the cluster; without the zero that
+    stands in where somebody is there to say, and says nothing."""
+    expression = re.sub(r" or (vector\(0\)|count\b.*\* 0)$", "", expression)
+    expression = expression.replace("$cluster", cluster)
     # As long as all of it takes, as a loaded machine may miss some scrapes.
     expression = expression.replace("$__rate_interval", "5m")
     return re.sub(r"\$\{?(node|class|pool)\}?", ".*", expression)

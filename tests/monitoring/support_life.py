@@ -26,6 +26,7 @@ from tests.suite.units import MIB
 
 AGENT = "local-volume-provisioner"
 CONTROLLER = "local-volume-provisioner-controller"
+CLUSTER = "east"
 
 
 @dataclass
@@ -53,6 +54,8 @@ class Lives:
             lab.port: {**shared, "job": AGENT, "node": lab.node}
             for lab in (self.static, self.dynamic, self.flex, self.csi)
         }
+        # As a Prometheus of several clusters has it; the others are as those of one cluster are.
+        found[self.static.port]["cluster"] = CLUSTER
         return found | {self.ground.port: {**shared, "job": CONTROLLER, "node": "control"}}
 
     def begin(self) -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from localvolume_lab.controlplane import ControlPlane
 from tests.monitoring.support_dashboard import filled_in, queries
-from tests.monitoring.support_life import AGENT, CONTROLLER, Lives, lives_for, scraped
+from tests.monitoring.support_life import AGENT, CLUSTER, CONTROLLER, Lives, lives_for, scraped
 from tests.monitoring.support_prometheus import Prometheus
 from tests.monitoring.support_rules import ALERTS, DASHBOARD, alerts, metrics_in
 
@@ -98,12 +98,21 @@ def test_what_shows_trouble_only_asks_for_metrics_that_are_exposed(prometheus: P
 def test_the_variables_have_values(prometheus: Prometheus) -> None:
     listed = json.loads(DASHBOARD.read_text())["templating"]["list"]
     asked = {one["name"]: one["query"]["query"] for one in listed if one["type"] == "query"}
-    assert set(asked) == {"node", "class", "pool"}
+    assert set(asked) == {"cluster", "node", "class", "pool"}
     for name, query in asked.items():
-        found = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
+        found = re.fullmatch(r"label_values\((.+), (\w+)\)", query.replace("$cluster", ".*"))
         assert found, query
         values = prometheus.ever(f"count by ({found[2]}) ({found[1]})")
         assert [one for one in values if one.get(found[2])], name
+
+
+def test_a_cluster_is_chosen_where_there_are_several(prometheus: Prometheus) -> None:
+    """All of them are shown by default, also those whose targets have no such label."""
+    (served,) = (one for title, one in queries() if title == "Nodes served")
+    assert prometheus.ever(f"{filled_in(served, CLUSTER)} == 1")
+    assert not prometheus.ever(f"{filled_in(served, CLUSTER)} != 1")
+    assert prometheus.ever(f"{filled_in(served)} == 4")
+    assert not prometheus.ever(filled_in(served, "another"))
 
 
 # --- the alerts ----------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ from importlib import import_module
 from docsite import environment
 from docsite.markdown import Missing, code, page, table, text
 from localvolume.cli.main import COMMANDS, module_of
+from localvolume.cli.output.exits import MEANINGS
 
 _DEFAULT = re.compile(r"\(default ([^\s`)]+)\)$")
 
 _INTRODUCTION = """\
-`localvolume COMMAND --help` says the same. Durations are Go's, like `1h30m`. Exit status: 0 well,
-1 not well, 2 not understood.
+`localvolume COMMAND --help` says the same. Durations are Go's, like `1h30m`.
 """
 
 
@@ -31,7 +31,13 @@ def render() -> str:
         if parser.epilog:
             lines.append(text(parser.epilog))
         parts.append("\n\n".join(lines))
-    return page("Commands and flags", _INTRODUCTION, *parts, environment.section())
+    return page("Commands and flags", _INTRODUCTION, _exits(), *parts, environment.section())
+
+
+def _exits() -> str:
+    """The table of exit statuses, the same for all commands."""
+    rows = [(str(status), meaning) for status, meaning in MEANINGS.items()]
+    return "## Exit statuses\n\n" + table(("status", "meaning"), rows).rstrip("\n")
 
 
 def _parser(name: str) -> argparse.ArgumentParser:

@@ -22,7 +22,7 @@ from tests.suite.until import until
 
 def test_no_way_to_an_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "none"
-    assert main(["controller", f"--kubeconfig={missing}", "--listen-address="]) == 2
+    assert main(["controller", f"--kubeconfig={missing}", "--listen-address="]) == 3
     assert str(missing) in capsys.readouterr().err
 
 

@@ -119,7 +119,7 @@ def test_an_invalid_configuration_is_named_and_nothing_planned(
     tmp_path: Path, disks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = configuration(tmp_path, disks, volumeMode="Tape")
-    assert main(["plan", "--config", str(config), "--offline"]) == 1
+    assert main(["plan", "--config", str(config), "--offline"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert "fast.volumeMode" in said.err
@@ -139,7 +139,7 @@ def test_a_cluster_that_cannot_be_reached_is_an_error(
 ) -> None:
     config = configuration(tmp_path, disks)
     nowhere = str(tmp_path / "no-kubeconfig")
-    assert main(["plan", "--config", str(config), "--node", "n", "--kubeconfig", nowhere]) == 1
+    assert main(["plan", "--config", str(config), "--node", "n", "--kubeconfig", nowhere]) == 3
     assert "no-kubeconfig" in capsys.readouterr().err
 
 

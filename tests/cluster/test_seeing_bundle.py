@@ -271,7 +271,7 @@ def test_where_the_cluster_cannot_be_asked_nothing_is_left_behind(
     directory = tmp_path / "out"
     directory.mkdir()
     words = ["support-bundle", "-o", str(directory / "x.tar.gz"), "--kubeconfig", str(kubeconfig)]
-    assert main(words) == 2
+    assert main(words) == 3
     assert "forbidden" in capsys.readouterr().err
     assert os.listdir(directory) == []
 

@@ -114,7 +114,7 @@ def test_what_may_not_be_read_is_unknown_and_not_zero(
 
 def test_nothing_at_all_is_an_error(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     kubeconfig = account(lab, [])
-    assert main(["status", "--kubeconfig", str(kubeconfig)]) == 2
+    assert main(["status", "--kubeconfig", str(kubeconfig)]) == 3
     said = capsys.readouterr()
     assert said.out == ""
     assert "forbidden" in said.err
@@ -169,5 +169,5 @@ def test_pods_of_another_label_are_found_by_it(
 
 def test_a_context_of_the_kubeconfig_can_be_chosen(seeing: Seeing) -> None:
     said = seeing.ask("status", "--context", "no-such-context")
-    assert said.status == 2
+    assert said.status == 3
     assert "no-such-context" in said.err

@@ -371,7 +371,7 @@ class TestNames:
     ) -> None:
         kubeconfig = account(lab, [rule("nodes", "list")])
         for what in ("pv/some", "pvc/some", "some", "/mnt/some"):
-            assert main(["why", what, "--kubeconfig", str(kubeconfig)]) == 2
+            assert main(["why", what, "--kubeconfig", str(kubeconfig)]) == 3
             said = capsys.readouterr()
             assert "forbidden" in said.err
             assert "there is no" not in said.err

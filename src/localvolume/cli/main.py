@@ -7,11 +7,14 @@ on what the commands for people need.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NoReturn
+
+from localvolume.cli.output import exits
 
 COMMANDS = {
     "agent": "serve this node's volumes (the DaemonSet runs this)",
@@ -71,8 +74,22 @@ def kubectl() -> int:
 
 
 def main(argv: Sequence[str] | None = None, *, program: str = "localvolume") -> int:
-    """Runs one subcommand. Returns its exit status: 0 well, 1 not well, 2 not understood."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Runs one subcommand. Returns its exit status, of those in `output.exits`."""
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv), program)
+        finally:
+            # A pipe that nobody reads any more is found here, and not when Python exits.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer would be written at the exit, and fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.PIPE_CLOSED
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+
+
+def _run(words: Sequence[str], program: str) -> int:
     parser = argparse.ArgumentParser(
         prog=program, description="Your nodes' own disks as Kubernetes volumes."
     )

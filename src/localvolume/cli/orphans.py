@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from localvolume.backends.pool.survey import survey
+from localvolume.cli.output.exits import UNREACHED, USAGE, exit_statuses
+from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_node
 from localvolume.config.environment import EnvironmentInvalid
 from localvolume.config.flags.agent import CONFIG, POOL_FLAGS
@@ -37,7 +39,9 @@ from localvolume.volumes.objects import record_name_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Exit status: 0 none, 1 some, 2 a pool or the cluster could not be asked."
+    parser.epilog = exit_statuses(
+        "none", "some", unreached="the cluster could not be asked, or a pool not looked into"
+    )
     node = Flag("--node", "NAME", "this node's name (default: MY_NODE_NAME)")
     add_flags(parser, CONFIG, node, *POOL_FLAGS, KUBECONFIG, output("table", "json"))
 
@@ -56,10 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (ConfigurationInvalid, EnvironmentInvalid) as invalid:
         for problem in invalid.problems:
             print(problem, file=sys.stderr)
-        return 2
+        return USAGE
     except (AccessInvalid, ApiError) as error:
-        print(f"localvolume orphans: {error}", file=sys.stderr)
-        return 2
+        return unreached("orphans", error)
     found = orphans_of(pools, volumes, claims)
     if arguments.output == "json":
         print(json.dumps([asdict(orphan) for orphan in found], indent=2))
@@ -69,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems |= unexpanded
     for name, text in problems.items():
         print(f"localvolume orphans: pool {name}: {text}", file=sys.stderr)
-    return 2 if problems else int(bool(found))
+    return UNREACHED if problems else int(bool(found))
 
 
 async def _expanded(

@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.jobs import read_job
+from localvolume.cli.output.exits import USAGE, WRONG, exit_statuses
+from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_namespace, own_node, own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.planning import facts as planned_facts
@@ -70,6 +72,7 @@ VERDICTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = exit_statuses("the plan is made", "this host or its Node cannot be looked at")
     add_flags(
         parser,
         Flag("--config", "DIR", "the configuration", default=CONFIG_DIRECTORY),
@@ -91,12 +94,14 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigurationInvalid as invalid:
         for problem in invalid.problems:
             print(problem, file=sys.stderr)
-        return 1
+        return USAGE
     try:
         rows, disks = asyncio.run(_rows(configuration, node, arguments))
-    except (AccessInvalid, ApiError, Unknown) as error:
+    except (AccessInvalid, ApiError) as error:
+        return unreached("plan", error)
+    except Unknown as error:
         print(f"localvolume plan: {error}", file=sys.stderr)
-        return 1
+        return WRONG
     if arguments.output == "table":
         PRINTERS["table"](rows)
         print_disks(disks)

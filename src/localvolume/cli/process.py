@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any
 
+from localvolume.cli.output.exits import UNREACHED
 from localvolume.kube.errors import AccessInvalid
 
 log = logging.getLogger(__name__)
@@ -26,14 +27,14 @@ _MOST_TASKS = 10
 def run_process(name: str, main: Main, *, stopping_seconds: float = STOPPING_SECONDS) -> int:
     """Runs `main` until it ends, or until SIGTERM or SIGINT cancels it. Returns the exit status:
 
-    0 if it ended or was told to stop, 1 if the system refuses something, 2 if the configured access
+    0 if it ended or was told to stop, 1 if the system refuses something, 3 if the configured access
     to the API server is invalid. `name` is the subcommand, for the message.
     """
     try:
         asyncio.run(_until_told_to_stop(main, stopping_seconds))
     except AccessInvalid as error:
         print(f"localvolume {name}: {error}", file=sys.stderr)
-        return 2
+        return UNREACHED
     except OSError as error:
         print(f"localvolume {name}: {error}", file=sys.stderr)
         return 1

@@ -15,6 +15,8 @@ from rich.text import Text
 
 from localvolume.cli.leaving.contents import Freed, look, print_contents
 from localvolume.cli.output.console import table_console
+from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.unreached import unreached
 from localvolume.config.flags.table import DRY_RUN, KUBECONFIG, add_flags
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.backoff import Backoff
@@ -67,7 +69,8 @@ policy is Retain. What is on a disk stays there.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
+    done = exit_statuses("let go, or would be", "one was kept, refused, or put back by an agent")
+    parser.epilog = f"{EPILOG}\n{done}\n"
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "--node",
@@ -87,7 +90,9 @@ def run(
     """`patch` makes the patch for a PersistentVolume, once it is decided to write it."""
     try:
         rows, contents = asyncio.run(_rows(arguments, look_again, patch))
-    except (AccessInvalid, ApiError, _NoSuchNode) as error:
+    except (AccessInvalid, ApiError) as error:
+        return unreached("remove-finalizers", error)
+    except _NoSuchNode as error:
         print(f"localvolume remove-finalizers: {error}", file=sys.stderr)
         return 1
     _print_table(rows)

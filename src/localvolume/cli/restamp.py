@@ -12,6 +12,7 @@ from collections import Counter
 
 from localvolume.backends.pool.restamp import Found, Refused, restamp, survey
 from localvolume.backends.pool.root import PoolUnusable
+from localvolume.cli.output.exits import exit_statuses
 from localvolume.config.flags.table import DRY_RUN, Flag, add_flags
 
 WAIT_SECONDS = 180.0
@@ -24,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " what lies under their names from then on. No data is changed or removed. Once it has"
         " begun, no agent uses the pool until it has ended; killed, it is to be called again."
     )
-    parser.epilog = (
-        "Exit status: 0 every volume is there, 1 one is not, or nothing was done, 2 wrong usage."
+    parser.epilog = exit_statuses(
+        "every volume is there", "one is not, or nothing was done", unreached=""
     )
     parser.add_argument(
         "paths", metavar="PATH", nargs="+", help="a pool's directory, as seen from here"

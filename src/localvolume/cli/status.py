@@ -7,6 +7,8 @@ import asyncio
 import json
 import sys
 
+from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.unreached import unreached
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read
 from localvolume.cli.seeing.status.overview import overview
@@ -17,8 +19,12 @@ from localvolume.kube.errors import AccessInvalid, ApiError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit status: 0 also where there are problems; with --check, 1 where somebody should look "
-        "or something could not be read; 2 where nothing could be read."
+        "With --check, something that could not be read counts as a problem. "
+        + exit_statuses(
+            "also where there are problems",
+            "with --check where there are problems",
+            unreached="nothing could be read",
+        )
     )
     add_flags(
         parser,
@@ -33,8 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         facts = asyncio.run(_facts(arguments))
     except (AccessInvalid, ApiError) as error:
-        print(f"localvolume status: {error}", file=sys.stderr)
-        return 2
+        return unreached("status", error)
     status = overview(facts, arguments.node)
     if arguments.output == "json":
         print(json.dumps(status, indent=2))

@@ -11,6 +11,8 @@ import time
 from importlib import metadata
 from typing import Any, Final
 
+from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.bundle.archive import Archive
 from localvolume.cli.seeing.bundle.collecting import LOG_BYTES, Reader
@@ -42,8 +44,8 @@ LEFT_OUT: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Look into it before you hand it on: manifest.json says what was left out, and what could "
-        "not be read. Run on a node, it has that node's mounts, disks and plan as well. Exit "
-        "status: 0 written, 1 not written, 2 the cluster could not be asked."
+        "not be read. Run on a node, it has that node's mounts, disks and plan as well. "
+        + exit_statuses("written", "not written")
     )
     add_flags(
         parser,
@@ -66,8 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             unread = asyncio.run(_fill(archive, arguments, os.path.isdir(arguments.config)))
             archive.publish()
     except (AccessInvalid, ApiError) as error:
-        print(f"localvolume support-bundle: {error}", file=sys.stderr)
-        return 2
+        return unreached("support-bundle", error)
     except OSError as error:
         print(f"localvolume support-bundle: not written: {error}", file=sys.stderr)
         return 1

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 
+from localvolume.cli.output.unreached import unreached
 from localvolume.config.flags.table import KUBECONFIG, add_flags
 from localvolume.dynamic.patches import undone
 from localvolume.kube.access.auth import find_access
@@ -31,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         print(asyncio.run(_undo(arguments.volume, arguments.kubeconfig)))
-    except (AccessInvalid, ApiError, _TooLate) as error:
+    except (AccessInvalid, ApiError) as error:
+        return unreached("undo", error)
+    except _TooLate as error:
         print(f"localvolume undo: {error}", file=sys.stderr)
         return 1
     return 0

@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.kinds import CONTENTS, EVENTS
@@ -46,8 +48,8 @@ _CLAIM = ("pvc", "persistentvolumeclaim", "persistentvolumeclaims", "claim")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "A path is explained by what the agent's plan says of it, on its node; elsewhere, or with "
-        "--node, by what PersistentVolumes say. Exit status: 0 explained, 1 there is no such "
-        "thing, 2 the cluster could not be asked."
+        "--node, by what PersistentVolumes say. "
+        + exit_statuses("explained", "there is no such thing")
     )
     parser.add_argument(
         "what",
@@ -84,8 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"localvolume why: {error}", file=sys.stderr)
         return 1
     except (AccessInvalid, ApiError) as error:
-        print(f"localvolume why: {error}", file=sys.stderr)
-        return 2
+        return unreached("why", error)
     if arguments.output == "json":
         print(json.dumps(answer.found.shape(), indent=2))
     else:

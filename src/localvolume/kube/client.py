@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from localvolume.kube.access.auth import Access
-from localvolume.kube.errors import TryAgainLater
+from localvolume.kube.errors import ApiError, TryAgainLater
 from localvolume.kube.http.beforewrite import BeforeWrite
 from localvolume.kube.http.serverclock import ServerClock
 from localvolume.kube.http.transport import OnRequest, Transport
@@ -98,6 +98,8 @@ class Client:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if isinstance(error, ApiError):
+            error.server, error.source = self.access.shown, self.access.source
         await self._transport.close()
 
     async def get(self, kind: Kind[T], name: str, namespace: str | None = None) -> T:

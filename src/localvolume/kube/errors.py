@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -17,7 +18,16 @@ __all__ = [
     "TryAgainLater",
     "error_for_answer",
     "error_for_status",
+    "without_credentials",
 ]
+
+
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s]*@")
+
+
+def without_credentials(text: str) -> str:
+    """The text, and no name or password within the URLs in it."""
+    return _CREDENTIALS.sub("", text)
 
 
 class AccessInvalid(Exception):
@@ -37,6 +47,10 @@ class ApiError(Exception):
     """
 
     after: float | None = None
+    server: str = ""
+    """Whom the request was for, without credentials; set when the error leaves its client."""
+    source: str = ""
+    """Where our access to that server was read: a kubeconfig and its context, for messages."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)

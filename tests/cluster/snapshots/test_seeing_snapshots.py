@@ -195,5 +195,5 @@ def test_who_may_not_list_contents_is_told_so(
     assert found["groupSnapshots"] is None
     assert "forbidden" in found["unknown"]["volumegroupsnapshotcontents"]
     said = seeing.ask("why", "snapshot/x")
-    assert said.status == 2
+    assert said.status == 3
     assert "volumesnapshotcontents" in said.err

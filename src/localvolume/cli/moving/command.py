@@ -21,6 +21,8 @@ from localvolume.cli.moving.act import Cluster, Unreadable
 from localvolume.cli.moving.model import Facts, policy_of
 from localvolume.cli.moving.plan import next_step
 from localvolume.cli.output.console import table_console
+from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.unreached import unreached
 from localvolume.config.flags.table import DRY_RUN, KUBECONFIG, Flag, add_flags
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.backoff import Backoff
@@ -51,9 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " data stays where it is. Stop the pods that use them first, and start them again once this"
         " has ended. Killed, it is to be called again with the same volumes."
     )
-    parser.epilog = (
-        "Exit status: 0 every volume is moved, or would be, 1 one is not, or nothing was done, 2"
-        " wrong usage."
+    parser.epilog = exit_statuses(
+        "every volume is moved, or would be", "one is not, or nothing was done"
     )
     parser.add_argument(
         "volumes", metavar="PV", nargs="+", help="the names of the PersistentVolumes"
@@ -74,8 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(_run(arguments))
     except (AccessInvalid, ApiError) as error:
-        print(f"localvolume move-to-csi: {error}", file=sys.stderr)
-        return 1
+        return unreached("move-to-csi", error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from localvolume.kube.access.tls import Pem, Tls
-from localvolume.kube.errors import AccessInvalid
+from localvolume.kube.errors import AccessInvalid, without_credentials
 
 # The proxy for the API server comes from the environment, as in Go's http.ProxyFromEnvironment.
 #
@@ -104,7 +104,11 @@ class Access:
     ) -> None:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise AccessInvalid(f"{source}: server {server!r} is not an http or https URL")
+            shown = without_credentials(server)
+            raise AccessInvalid(f"{source}: server {shown!r} is not an http or https URL")
+        if "@" in parts.netloc:
+            shown = without_credentials(server)
+            raise AccessInvalid(f"{source}: server {shown} has a name in its URL: say it in user")
         self.server: Final = server.rstrip("/")
         self.source: Final = source
         self.namespace: Final = namespace
@@ -113,6 +117,13 @@ class Access:
         self.server_hostname: Final = server_hostname
         self._token: Final = token or FixedToken("")
         self._tls: Final = tls
+
+    @property
+    def shown(self) -> str:
+        """The server, and the proxy on the way, for messages."""
+        if not self.proxy:
+            return self.server
+        return f"{self.server}, through the proxy {without_credentials(self.proxy)}"
 
     @property
     def context(self) -> ssl.SSLContext | None:
@@ -203,7 +214,8 @@ def from_kubeconfig(
     tls = _tls(chosen) if cluster.server.startswith("https://") else None
     proxy = cluster.proxy_url or proxy_from_environment(cluster.server, environ)
     if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        raise AccessInvalid(f"{cluster.origin}: proxy-url {proxy!r}: only http and https proxies")
+        shown = without_credentials(proxy)
+        raise AccessInvalid(f"{cluster.origin}: proxy-url {shown!r}: only http and https proxies")
     return Access(
         cluster.server,
         source=f"{chosen.source}, context {chosen.context}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import ssl
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -21,6 +22,7 @@ from localvolume.kube.errors import (
     TellTheAdministrator,
     TryAgainLater,
     error_for_answer,
+    without_credentials,
 )
 from localvolume.kube.http.beforewrite import BeforeWrite, request_class
 from localvolume.kube.http.lean import importing_lean, trim_tls_buffers
@@ -222,7 +224,7 @@ class Transport:
                 response = await self._send_once(method, path, body, content_type, token)
             except aiohttp.ClientConnectorCertificateError as error:
                 if renewed or not self.access.renew_tls():
-                    message = f"the server's certificate does not verify: {error}"
+                    message = f"the server's certificate does not verify: {_why_not(error)}"
                     raise TellTheAdministrator(message, reason="Certificate") from error
                 renewed = True
                 continue
@@ -282,6 +284,11 @@ class Transport:
         return TryAgainLater(f"no answer within {self._timeout:g} s", reason="Timeout")
 
 
+def _why_not(error: aiohttp.ClientConnectorCertificateError) -> str:
+    why = error.certificate_error
+    return why.verify_message if isinstance(why, ssl.SSLCertVerificationError) else str(why)
+
+
 def _drop(response: aiohttp.ClientResponse) -> None:
     """Release an answer. If it is not complete, cut its connection at once.
 
@@ -295,6 +302,20 @@ def _drop(response: aiohttp.ClientResponse) -> None:
 
 
 def _unreachable(error: BaseException, what: str) -> TryAgainLater:
-    # aiohttp's own message shows the TLS context's address in memory.
-    why = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    return TryAgainLater(f"{what}: {str(why) or type(why).__name__}", reason="Unreachable")
+    match error:
+        case aiohttp.ClientHttpProxyError():
+            return TryAgainLater(f"the proxy answered {error.status}", reason="Proxy")
+        case aiohttp.ClientProxyConnectionError():
+            return TryAgainLater(f"no connection to the proxy: {error.strerror}", reason="Proxy")
+        case aiohttp.ClientConnectorDNSError():
+            text = f"no address of {error.host} was found: {error.strerror}"
+            return TryAgainLater(text, reason="NoSuchHost")
+        case aiohttp.ClientConnectorSSLError():
+            return TryAgainLater(f"no TLS connection: {error.strerror}", reason="Tls")
+        case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
+            return TryAgainLater("the connection was refused", reason="Refused")
+        case aiohttp.ClientConnectorError():
+            # aiohttp's own message shows the TLS context's address in memory.
+            error = error.os_error
+    why = without_credentials(str(error)) or type(error).__name__
+    return TryAgainLater(f"{what}: {why}", reason="Unreachable")

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from functools import partial
 
+from localvolume.cli.output.exits import exit_statuses
 from localvolume.cli.process import run_process
 from localvolume.cli.seeing.pace import every
 from localvolume.cli.seeing.page.pictures import Pictures
@@ -25,8 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "It changes nothing, reads what status and why read, with your own rights, and listens on "
         f"{ADDRESS} only. The address that it prints has a token: whoever has it sees the page. "
-        "Ctrl-C ends it. Exit status: 0 ended, 1 it could not listen there, 2 the kubeconfig is "
-        "not valid."
+        "Ctrl-C ends it. "
+        + exit_statuses(
+            "ended", "it could not listen there", unreached="the kubeconfig is not valid"
+        )
     )
     add_flags(
         parser,

@@ -59,7 +59,7 @@ async def test_output_that_nobody_reads_is_no_error(tmp_path: Path, *, buffered:
         access = ["--kubeconfig", str(sandbox.kubeconfig(tmp_path / "kubeconfig"))]
         async with Client(find_access(access[1]), user_agent="test") as client:
             await client.create(PERSISTENT_VOLUMES, VOLUME)
-        for words in (["why", "pv/one"], ["status"], ["status", "-o", "json"]):
+        for words in (["why", "pv/one"], ["status"], ["status", "-o", "json"], ["undo"]):
             assert await asyncio.to_thread(_unread, [*words, *access], buffered) == QUIET, words
 
 

@@ -20,6 +20,8 @@ COMMANDS = (
     ("status", "--check", "-o", "json"),
     ("why", "pv/x"),
     ("support-bundle", "-o", "{directory}/bundle.tar.gz"),
+    ("undo",),
+    ("undo", "x"),
     ("move-to-csi", "x", "--yes"),
     ("remove-finalizers", "--all"),
     ("orphans", "--config", "{directory}/config"),

@@ -376,6 +376,46 @@ class TestNames:
             assert "forbidden" in said.err
             assert "there is no" not in said.err
 
+    @pytest.mark.parametrize("kind", ["pv/", ""])
+    def test_a_volume_that_may_be_read_but_not_listed(
+        self, lab: Lab, kind: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """All else is unknown, and each with the right that is missing."""
+        ground = Ground(lab.objects, lab.unique)
+        ground.klass()
+        name = ground.volume(ground.node("other"))
+        kubeconfig = str(account(lab, [rule("persistentvolumes", "get")]))
+        words = ["why", f"{kind}{name}", "--kubeconfig", kubeconfig]
+        assert main([*words, "-o", "json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["about"] == f"pv/{name}"
+        found = {one["name"]: one["value"] for one in said["facts"]}
+        assert found["Path"] == f"/mnt/{name}"
+        assert found["Agent"].startswith("unknown: ")
+        unknown = [one["value"] for one in said["facts"] if one["name"] == "Unknown"]
+        for resource in ("nodes", "events", "storageclasses", "volumesnapshotcontents"):
+            (line,) = (one for one in unknown if one.startswith(f"{resource}: "))
+            assert f'cannot list resource "{resource}"' in line
+        assert main(["why", "pv/none", "--kubeconfig", kubeconfig]) == 1
+        assert "there is no PersistentVolume none" in capsys.readouterr().err
+
+    def test_a_claim_of_a_namespace_that_one_has_no_rights_beyond(
+        self, lab: Lab, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        ground = Ground(lab.objects, lab.unique)
+        ground.klass()
+        claim = ground.claim()
+        kubeconfig = str(account(lab, [rule("persistentvolumeclaims", "get")]))
+        for what in (claim, lab.unique):
+            assert main(["why", what, "--kubeconfig", kubeconfig, "-o", "json"]) == 0
+            said = json.loads(capsys.readouterr().out)
+            assert said["about"] == f"{claim} -n default"
+            assert said["code"] == "unknown"
+            assert "persistentvolumes is forbidden" in said["verdict"]
+        assert main(["why", "snapshot/x", "--kubeconfig", kubeconfig]) == 3
+        said = capsys.readouterr().err
+        assert "volumesnapshotcontents is forbidden" in said.replace(".snapshot.storage.k8s.io", "")
+
     def test_as_text(self, ground: Ground, seeing: Seeing) -> None:
         ground.klass()
         said = seeing.ask("why", ground.claim())

@@ -462,6 +462,15 @@ def test_what_cannot_be_read_is_not_taken_for_absent(what: str) -> None:
     assert f"{what}: forbidden (403)" in found.verdict.text
 
 
+def test_a_volume_that_was_read_by_itself_says_what_it_says_among_all() -> None:
+    """Where they could not be listed; and nothing else is taken for the only volumes there are."""
+    it, ill = claim(**HELD), volume(**MINE, annotations={"localvolume.dev/health": "ReadOnly: x"})
+    without = {"persistentvolumes": "forbidden (403)"}
+    known = facts(it, klass(), without=without, alone={"pv-1": ill})
+    assert why_claim(known, it).verdict.code == "bound-unhealthy"
+    assert why_claim(known, claim()).verdict.code == "unknown"
+
+
 def test_room_that_cannot_be_read_is_not_taken_for_none() -> None:
     it = claim(cls="made", **ASKED)
     found = why_claim(facts(it, MADE, without={"csistoragecapacities": "forbidden"}), it)

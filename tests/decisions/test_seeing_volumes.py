@@ -402,6 +402,14 @@ def test_a_node_is_not_lost_because_nodes_could_not_be_read() -> None:
     assert found.verdict.code == "available"
 
 
+def test_whether_it_will_be_adopted_is_unknown_without_the_nodes() -> None:
+    it = volume(labels={}, finalizers=())
+    found = why_volume(facts(it, without={"nodes": "nodes is forbidden (403)"}), it)
+    assert found.verdict.code == "unknown"
+    assert "nodes is forbidden (403)" in found.verdict.text
+    assert found.verdict.who == "you: ask with the right to list nodes"
+
+
 def test_events_come_newest_first() -> None:
     it = volume()
     events = [event("pv-1", f"R{age}", age=age) for age in (30, 10, 20)]

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -16,7 +16,15 @@ from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.kinds import CONTENTS, EVENTS
 from localvolume.cli.seeing.kinds import PODS as SEEN_PODS
-from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read, with_consumers
+from localvolume.cli.seeing.reading import (
+    ACCESS_FLAGS,
+    access_of,
+    claim_named,
+    read,
+    volume_named,
+    with_consumers,
+    with_volume_of,
+)
 from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.explanation import Explanation
 from localvolume.cli.seeing.why.group import groups_named, why_group
@@ -30,6 +38,7 @@ from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError, NotThere
 from localvolume.kube.kinds import GROUP_CONTENTS
 from localvolume.kube.listing import listed
+from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes.marks import CSI_DRIVER
 
 _VOLUME = ("pv", "persistentvolume", "persistentvolumes")
@@ -96,14 +105,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _answer(arguments: argparse.Namespace) -> _Answer:
     async with Client(access_of(arguments), user_agent="localvolume-why") as client:
-        facts = await read(client, arguments.selector, arguments.release_namespace)
+        facts = await read(client, arguments.selector, arguments.release_namespace, of_one=True)
         what: str = arguments.what
         if what.startswith("/"):
             return _Answer(facts.now, await _path(client, facts, arguments))
         namespace = arguments.namespace or client.access.namespace
         kind, _, name = what.rpartition("/")
         if kind.lower() in _VOLUME:
-            return _Answer(facts.now, _volume(facts, name))
+            return _Answer(facts.now, await _volume(client, facts, name))
         if kind.lower() in _CLAIM:
             return _Answer(facts.now, await _claim(client, facts, namespace, name))
         if kind.lower() in _SNAPSHOT:
@@ -115,9 +124,9 @@ async def _answer(arguments: argparse.Namespace) -> _Answer:
         if kind:
             # namespace/name, as one reads it in kubectl's tables.
             return _Answer(facts.now, await _claim(client, facts, kind, name))
-        if name in (facts.volumes or {}):
-            return _Answer(facts.now, _volume(facts, name))
-        if f"{namespace}/{name}" in (facts.claims or {}):
+        if await _if_there(volume_named(client, facts, name)):
+            return _Answer(facts.now, await _volume(client, facts, name))
+        if await _if_there(claim_named(client, facts, namespace, name)):
             return _Answer(facts.now, await _claim(client, facts, namespace, name))
         if contents_named(facts, name, namespace):
             return _Answer(facts.now, _snapshot(facts, namespace, name))
@@ -133,10 +142,17 @@ async def _answer(arguments: argparse.Namespace) -> _Answer:
         )
 
 
-def _volume(facts: Facts, name: str) -> Explanation:
-    volume = (facts.volumes or {}).get(name)
+async def _if_there(found: Awaitable[PersistentVolume | PersistentVolumeClaim | None]) -> bool:
+    """False also where it may not be read: what could not be listed is told in the end."""
+    try:
+        return await found is not None
+    except ApiError:
+        return False
+
+
+async def _volume(client: Client, facts: Facts, name: str) -> Explanation:
+    volume = await volume_named(client, facts, name)
     if volume is None:
-        _must_be_readable(facts, "persistentvolumes")
         raise _NoSuch(f"there is no PersistentVolume {name}{_hint(name, facts.volumes or {})}")
     return why_volume(facts, volume)
 
@@ -169,11 +185,11 @@ def _group(facts: Facts, namespace: str, name: str) -> Explanation:
 
 
 async def _claim(client: Client, facts: Facts, namespace: str, name: str) -> Explanation:
-    claim = (facts.claims or {}).get(f"{namespace}/{name}")
+    claim = await claim_named(client, facts, namespace, name)
     if claim is None:
-        _must_be_readable(facts, "persistentvolumeclaims")
         hint = _hint(name, _names_in(facts, namespace)) or _elsewhere(facts, name)
         raise _NoSuch(f"there is no claim {name} in the namespace {namespace}{hint}")
+    facts = await with_volume_of(client, facts, claim)
     return why_claim(await with_consumers(client, facts, namespace), claim)
 
 

@@ -44,6 +44,8 @@ class Facts:
     now: float
     nodes: Mapping[str, SeenNode] | None = None
     volumes: Mapping[str, PersistentVolume] | None = None
+    alone: Mapping[str, PersistentVolume] = field(default_factory=dict)
+    """The volume of the claim in question, read by itself where they could not be listed."""
     claims: Mapping[str, PersistentVolumeClaim] | None = None
     classes: Mapping[str, StorageClass] | None = None
     capacities: Sequence[CSIStorageCapacity] | None = None

@@ -41,7 +41,11 @@ from localvolume.kube.kinds import (
     T,
 )
 from localvolume.kube.listing import listed
-from localvolume.kube.objects import VolumeAttributesClass
+from localvolume.kube.objects import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    VolumeAttributesClass,
+)
 from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent
 from localvolume.volumes import marks
 
@@ -58,6 +62,8 @@ ACCESS_FLAGS: Final = (
 )  # fmt: skip
 """How the cluster is reached, and how our pods are found in it."""
 
+FORBIDDEN: Final = 403
+
 V = TypeVar("V")
 C = TypeVar("C", SeenContent, VolumeGroupSnapshotContent)
 
@@ -67,20 +73,23 @@ def access_of(arguments: argparse.Namespace) -> Access:
     return find_access(arguments.kubeconfig, context=arguments.context)
 
 
-async def read(client: Client, selector: str = SELECTOR, namespace: str = "") -> Facts:
+async def read(
+    client: Client, selector: str = SELECTOR, namespace: str = "", *, of_one: bool = False
+) -> Facts:
     """Reads all facts; `unknown` has what could not be read, and why.
 
     Our pods and DaemonSets are those with the label, in one namespace, or in all if it is "".
-    Raises ApiError only if nothing at all could be read.
+    Raises ApiError only if nothing at all could be read; with `of_one`, as one object is to be read
+    by itself, not even where that is because we have none of the rights to list.
     """
     unknown: dict[str, str] = {}
-    errors: list[ApiError] = []
+    errors: dict[str, ApiError] = {}
 
     async def maybe(what: str, kind: Kind[T], make: Callable[[list[T]], V], **how: Any) -> V | None:
         try:
             return make(await listed(client, kind, **how))
         except ApiError as error:
-            errors.append(error)
+            errors[what] = error
             unknown[what] = str(error)
             return None
 
@@ -141,12 +150,15 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
         seen = begin(events("PersistentVolume", "PersistentVolumeClaim", "Node"))
         has_drivers = begin(drivers())
     if not any(one.result() is not None for one in (nodes, volumes, claims, classes)):
-        raise errors[0]
+        other = next((error for error in errors.values() if error.status != FORBIDDEN), None)
+        if other or not of_one:
+            raise other or errors["persistentvolumes"]
     registered, said = None, seen.result()
     snapshots: dict[str, SeenContent] | None = {}
     groups: dict[str, VolumeGroupSnapshotContent] | None = {}
     attributes: dict[str, VolumeAttributesClass] | None = {}
-    if csi.in_use((volumes.result() or {}).values(), (classes.result() or {}).values()):
+    partly = volumes.result() is None or classes.result() is None
+    if partly or csi.in_use((volumes.result() or {}).values(), (classes.result() or {}).values()):
         registered = await maybe("csinodes", CSI_NODES, _registered)
         snapshots = await ours_of(CONTENTS)
         groups = await ours_of(GROUP_CONTENTS)
@@ -181,14 +193,60 @@ async def read(client: Client, selector: str = SELECTOR, namespace: str = "") ->
 
 
 async def with_consumers(client: Client, facts: Facts, namespace: str) -> Facts:
-    """Adds the pods of a namespace and the Events about them, as far as we may read them."""
+    """Adds the pods of a namespace and the Events about them, as far as we may read them.
+
+    Where the Events of the whole cluster may not be read, also those about the namespace's claims.
+    """
+    about = ["Pod"] if facts.events is not None else ["Pod", "PersistentVolumeClaim"]
     try:
         pods = await listed(client, PODS, namespace)
-        about = "involvedObject.kind=Pod"
-        events = await listed(client, EVENTS, namespace, field_selector=about)
+        events = [
+            event
+            for kind in about
+            for event in await listed(
+                client, EVENTS, namespace, field_selector=f"involvedObject.kind={kind}"
+            )
+        ]
     except ApiError as error:
         return replace(facts, unknown={**facts.unknown, f"pods of {namespace}": str(error)})
     return replace(facts, consumers=pods, events=[*(facts.events or ()), *events])
+
+
+async def volume_named(client: Client, facts: Facts, name: str) -> PersistentVolume | None:
+    """The PersistentVolume, None if there is none. Where we may not list them, it is read alone.
+
+    Raises ApiError if that is not possible either.
+    """
+    if facts.volumes is not None:
+        return facts.volumes.get(name)
+    try:
+        return await client.get(PERSISTENT_VOLUMES, name)
+    except NotThere:
+        return None
+
+
+async def claim_named(
+    client: Client, facts: Facts, namespace: str, name: str
+) -> PersistentVolumeClaim | None:
+    """The claim, as `volume_named`."""
+    if facts.claims is not None:
+        return facts.claims.get(f"{namespace}/{name}")
+    try:
+        return await client.get(CLAIMS, name, namespace)
+    except NotThere:
+        return None
+
+
+async def with_volume_of(client: Client, facts: Facts, claim: PersistentVolumeClaim) -> Facts:
+    """Adds the volume that the claim is bound to, where we may read it but not list them."""
+    name = claim.spec.volume_name
+    if facts.volumes is not None or not name:
+        return facts
+    try:
+        volume = await volume_named(client, facts, name)
+    except ApiError as error:
+        return replace(facts, unknown={**facts.unknown, f"persistentvolumes {name}": str(error)})
+    return facts if volume is None else replace(facts, alone={name: volume})
 
 
 def _by_name(items: list[T]) -> dict[str, T]:

@@ -70,12 +70,11 @@ def bound(facts: Facts, claim: Claim) -> Verdict | None:
     if claim.status.phase != "Bound":
         return None
     name = claim.spec.volume_name
-    volume = (facts.volumes or {}).get(name)
+    volume = (facts.alone if facts.volumes is None else facts.volumes).get(name)
     if volume is None:
         text = f"it is bound to {name}, which could not be read or is gone"
-        return Verdict(
-            code="bound-unknown", text=text, then="nobody can tell", who="you: look at it"
-        )
+        who = "you: look at it, or ask with the right to get persistentvolumes"
+        return Verdict(code="bound-unknown", text=text, then="unknown", who=who)
     if changing := _growing(facts, claim, volume) or _modified(claim, volume):
         return changing
     state = state_of(facts, volume)

@@ -79,6 +79,11 @@ def lost(facts: Facts, volume: Volume) -> Verdict | None:
 def not_adopted(facts: Facts, volume: Volume) -> Verdict | None:
     if marks.NODE_LABEL in volume.metadata.labels or is_flexvolume(volume):
         return None
+    if facts.nodes is None:
+        why = facts.unknown.get("nodes", "")
+        text = f"no agent serves it yet, and nobody can tell whether one will: nodes: {why}"
+        who = "you: ask with the right to list nodes"
+        return Verdict(code="unknown", text=text, then="unknown", who=who)
     policy = Policy(provisioners=facts.provisioners, flex_drivers=marks.FLEX_DRIVERS)
     known = controller.Facts(facts.known_nodes, policy)
     action = controller.decide(known, volume)

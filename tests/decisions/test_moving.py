@@ -160,7 +160,7 @@ def test_an_unlabelled_one() -> None:
 def test_it_is_begun_and_a_pod_came() -> None:
     step = next_step(facts(volume(deleted=True), former=former(volume()), pods=("a",)))
     assert step.kind == "refuse"
-    assert step.reason.endswith("goes on when this is called again")
+    assert step.reason.endswith("goes on when you run this again")
 
 
 @pytest.mark.parametrize(

@@ -55,15 +55,15 @@ Patch = Callable[[PersistentVolume], JsonPatch]
 
 EPILOG = """\
 Stop the agents first: an agent that runs puts its finalizer back on every PersistentVolume with
-its label. Labels and annotations stay; no other provisioner minds them.
+its label. Labels and annotations stay; other provisioners ignore them.
 
 A PersistentVolume that is being deleted after a claim held it is kept, with exit status 1: without
 the finalizer its object would go, and the next provisioner would offer the volume with what the
 claim left in it. Let the agent run until it is gone.
 
-Of VolumeSnapshotContents and VolumeGroupSnapshotContents of the CSI driver, those are let go that
-are being deleted and that no agent will let go: their node is not there any more, or their deletion
-policy is Retain. What is on a disk stays there.
+A VolumeSnapshotContent or VolumeGroupSnapshotContent of the CSI driver is let go if it is being
+deleted and no agent will let it go, because its node is not there any more or its deletion policy
+is Retain. What is on a disk stays there.
 """
 
 

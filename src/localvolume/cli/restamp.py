@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Let agents use a pool again whose files were copied to another disk: its records tell of"
         " what lies under their names from then on. No data is changed or removed. Once it has"
-        " begun, no agent uses the pool until it has ended; killed, it is to be called again."
+        " begun, no agent uses the pool until it has ended. If it is killed, run it again."
     )
     parser.epilog = exit_statuses(
         "every volume is there", "one is not, or nothing was done", unreached=""

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Have pods use volumes of the kind local through the CSI driver csi.localvolume.dev. The"
         " data stays where it is. Stop the pods that use them first, and start them again once this"
-        " has ended. Killed, it is to be called again with the same volumes."
+        " has ended. If it is killed, run it again with the same volumes."
     )
     parser.epilog = exit_statuses(
         "every volume is moved, or would be", "one is not, or nothing was done"
@@ -172,14 +172,14 @@ async def _moved(cluster: Cluster, facts: Facts, serving: frozenset[str], wait: 
             error = unwell
             await asyncio.sleep(backoff.next(unwell.after))
         except (ApiError, Unreadable) as refused:
-            return _Row(facts, "failed", f"{refused}; call it again")
+            return _Row(facts, "failed", f"{refused}; run it again")
         else:
             if time.monotonic() > until:
-                why = f"{step.reason}: localvolume why {name}; then call it again"
+                why = f"{step.reason}: localvolume why {name}; then run it again"
                 return _Row(facts, "waits", why)
             left += 1
             await asyncio.sleep(_LOOK_SECONDS)
-    return _Row(facts, "failed", f"tried {_TRIES} times: {error}; call it again")
+    return _Row(facts, "failed", f"tried {_TRIES} times: {error}; run it again")
 
 
 def _print_table(rows: Sequence[_Row]) -> None:

@@ -142,4 +142,4 @@ def _fault_of_claim(volume: PersistentVolume, claim: PersistentVolumeClaim) -> s
 def _begun(volume: PersistentVolume) -> str:
     if not is_being_deleted(volume):
         return ""
-    return "; moving it is begun, and goes on when this is called again"
+    return "; moving it is begun, and goes on when you run this again"

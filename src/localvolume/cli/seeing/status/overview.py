@@ -74,8 +74,8 @@ def _of_namespaces(facts: Facts) -> Iterator[dict[str, Any]]:
             f"{text}, {', '.join(namespaces)}: what they say of themselves is taken for an agent's"
         )
         do = (
-            "who did not install agents there has no business with that label; "
-            "--release-namespace says where ours are"
+            "find out who uses that label where you installed no agents; "
+            "--release-namespace says where yours are"
         )
         yield _problem("warning", "agents", "", text, do)
 

@@ -60,7 +60,7 @@ def without_its_volume(_facts: Facts, claim: Claim) -> Verdict | None:
         return None
     text = f"its PersistentVolume {claim.spec.volume_name} is gone: phase Lost"
     who = (
-        "you: if localvolume move-to-csi was ended while it moved that volume, call it again; else"
+        "you: if localvolume move-to-csi was ended while it moved that volume, run it again; else"
         " delete the claim: its data is not coming back by itself"
     )
     return Verdict(code="lost", text=text, then="it stays Lost", who=who)

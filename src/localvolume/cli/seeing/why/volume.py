@@ -131,7 +131,7 @@ def going(facts: Facts, volume: Volume) -> Verdict | None:
         others = ", ".join(volume.metadata.finalizers) or "none"
         text = f"it is being deleted, and other finalizers keep the object: {others}"
         return Verdict(
-            code="deleting-others", text=text, then="it goes with them", who="who set them"
+            code="deleting-others", text=text, then="it goes with them", who="whoever set them"
         )
     said = held(facts, volume)
     if said and said.code == "waits":

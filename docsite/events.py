@@ -81,6 +81,12 @@ EVENTS: dict[str, Reason] = {
         "Bring the disk back, or mount it again. If it is lost for good, see [a disk "
         "failed](../operations.md#a-disk-failed).",
     ),
+    "VolumePutRight": Reason(
+        "Normal",
+        "PersistentVolume",
+        "What an earlier Event said of the volume is over: its agent found it well again.",
+        _NOTHING,
+    ),
     "VolumeReplaced": Reason(
         "Warning",
         "PersistentVolume",
@@ -241,6 +247,18 @@ EVENTS: dict[str, Reason] = {
         "Node",
         "A pool cannot be used, or cannot enforce sizes as it should. Repeated each hour.",
         "The message has the commands: [what happens when](../pools.md#what-happens-when).",
+    ),
+    "PoolWarningOver": Reason(
+        "Normal",
+        "Node",
+        "Nothing that a `PoolWarning` said of this pool is so any more.",
+        _NOTHING,
+    ),
+    "PoolProblemOver": Reason(
+        "Normal",
+        "Node",
+        "What a `PoolProblem` said of this pool is over.",
+        _NOTHING,
     ),
     "CapacityNotPublished": Reason(
         "Warning",

@@ -1,11 +1,13 @@
 """A volume that disappears: its offer ends after a while, a claim on it never does."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from localvolume.cli.main import main
 from tests.cluster.support_agent import Lab
 from tests.host.support_devices import command, unmount
 
@@ -19,7 +21,7 @@ def held(lab: Lab) -> float:
     return lab.held(lab.classes["fs"]).get("vanished", 0)
 
 
-def test_offers_claims_and_short_absences(lab: Lab) -> None:
+def test_offers_claims_and_short_absences(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     fs = lab.add_class("fs")
     names = ("offered", "claimed", "used")
     disks = {name: lab.disk() for name in names}
@@ -48,7 +50,11 @@ def test_offers_claims_and_short_absences(lab: Lab) -> None:
     lab.until(lambda: held(lab), lambda value: value == 0)
     for name in names:
         lab.stays(volumes[name])
+    lab.event(volumes["claimed"]["metadata"]["name"], "VolumePutRight", "a claim holds it")
     lab.stop()
+    assert main(["status", "-o", "json", "--kubeconfig", str(lab.plane.kubeconfig)]) == 0
+    states = {one["name"]: one["state"] for one in json.loads(capsys.readouterr().out)["volumes"]}
+    assert states[volumes["claimed"]["metadata"]["name"]] == "bound"
 
     lab.start(vanished_grace=0.5)
     for name in names:

@@ -318,6 +318,23 @@ def test_a_warning_is_said_once_for_each_change() -> None:
     assert events.said[0] == ("Node node-1", "PoolWarning", f"pool fast: {full}")
 
 
+def test_a_warning_and_a_problem_that_are_over_are_said_to_be() -> None:
+    events = Said()
+    alerts = Alerts(events, "node-1")
+    alerts.tell([warned("full")])
+    alerts.tell([warned(problem="gone")])
+    alerts.tell_problems({"fast": "gone", "slow": "gone"})
+    alerts.tell_problems({"slow": "gone"})
+    alerts.tell([warned()])
+    assert [(reason, text.partition(":")[0]) for _, reason, text in events.said] == [
+        ("PoolWarning", "pool fast"),
+        ("PoolProblem", "pool fast"),
+        ("PoolProblem", "pool slow"),
+        ("PoolProblemOver", "pool fast"),
+        ("PoolWarningOver", "pool fast"),
+    ]
+
+
 def test_how_full_a_thin_pool_is_is_measured() -> None:
     registry = CollectorRegistry()
     metrics = DynamicMetrics(registry)

@@ -5,12 +5,15 @@ import logging
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from localvolume.kube.errors import LookAgain, NotThere
+from localvolume.kube.events import EventRecorder
 from localvolume.static.executor import Executor
-from localvolume.static.model import Action, Hold
+from localvolume.static.model import Action, Hold, Keep
 from localvolume.static.paces import StaticPaces
 from localvolume.static.preconditions import Superseded
+from tests.decisions.support_plan import filesystem, volume_of
 
 
 class Overtaken:
@@ -72,4 +75,62 @@ def test_what_is_read_once_more_is_not_told_again(caplog: pytest.LogCaptureFixtu
     assert told == [
         ("INFO", "/disk is left alone: its content is still being read"),
         ("WARNING", "/disk is left alone: it holds data"),
+    ]
+
+
+class Said(EventRecorder):
+    """Keeps what is said instead of sending it."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
+        self.said.append((about.name, f"{type_} {reason}: {message}"))
+
+
+def test_what_was_told_of_a_volume_is_over_once_it_is_well() -> None:
+    events = Said()
+    executor = Executor(None, events, None, wake=lambda: None, paces=StaticPaces())  # type: ignore[arg-type]
+    entry = filesystem()
+    volume, other = volume_of(entry), volume_of(entry)
+    other = structs.replace(other, metadata=structs.replace(other.metadata, uid="another"))
+    name = volume.metadata.name
+    gone = Hold("/disk", "it is not mounted", "vanished", volume, event="VolumeVanished")
+    # It may be gone still, as nobody looked: it is being deleted, and its claim is there.
+    unseen = Keep("/disk", "its claim is still there", volume)
+    well = Keep("/disk", "it is offered", volume, entry)
+    told = (name, "Warning VolumeVanished: it is not mounted")
+    over = (name, "Normal VolumePutRight: what kept the agent from it is over: it is offered")
+    for look, said in (
+        ([well], []),
+        ([gone], [told]),
+        ([unseen], []),
+        ([well], [over]),
+        ([well], []),
+        # Of the object that is there now, nothing was told.
+        ([gone], [told]),
+        ([Keep("/disk", "it is offered", other, entry)], []),
+        ([well], []),
+        # Its entry is not there any more: nobody knows.
+        ([gone], [told]),
+        ([], []),
+        ([well], []),
+    ):
+        events.said.clear()
+        executor.begin(look, None)  # type: ignore[arg-type]
+        assert events.said == said, look
+
+
+def test_that_it_is_over_is_said_also_an_hour_later() -> None:
+    events = Said()
+    executor = Executor(None, events, None, wake=lambda: None, paces=StaticPaces())  # type: ignore[arg-type]
+    entry = filesystem()
+    volume = volume_of(entry)
+    gone = Hold("/disk", "it is not mounted", "vanished", volume, event="VolumeVanished")
+    executor.begin([gone], None)  # type: ignore[arg-type]
+    executor.say_again()
+    executor.begin([Keep("/disk", "it is offered", volume, entry)], None)  # type: ignore[arg-type]
+    assert [text.partition(":")[0] for _, text in events.said] == [
+        "Warning VolumeVanished",
+        "Normal VolumePutRight",
     ]

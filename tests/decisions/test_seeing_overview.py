@@ -366,3 +366,59 @@ def test_what_could_not_be_read_for_other_reasons_has_each_its_own(
     lines = printed(capsys, volume(), without={"jobs": "timed out", "pods": "it is gone (410)"})
     told = [line for line in lines if line.startswith("Unknown")]
     assert told == ["Unknown     jobs: timed out", "Unknown     pods: it is gone (410)"]
+
+
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        ([("VolumeVanished", 600)], "vanished"),
+        ([("VolumeVanished", 600), ("VolumePutRight", 60)], "available"),
+        ([("VolumePutRight", 600), ("VolumeVanished", 60)], "vanished"),
+        # Somebody else's word counts for nothing.
+        ([("VolumeVanished", 600), ("VolumePutRight", 60, "kubelet")], "vanished"),
+    ],
+)
+def test_a_volume_is_well_again_once_its_agent_says_so(events: list[Any], state: str) -> None:
+    said = [
+        event("pv-1", reason, age=age, by=(*by, "local-volume-provisioner")[0])
+        for reason, age, *by in events
+    ]
+    found = overview(facts(volume(), *said))
+    assert [one["state"] for one in found["volumes"]] == [state]
+    assert bool(found["problems"]) == (state == "vanished")
+
+
+def _of_node(*events: tuple[str, str, float]) -> list[str]:
+    """What status says of the node, on which these Events are, with their ages."""
+    said = [
+        event("n1", reason, text, kind="Node", uid="n1", age=age, type_=_type_of(reason))
+        for reason, text, age in events
+    ]
+    return [one["text"] for one in overview(facts(volume(), *said))["problems"]]
+
+
+def _type_of(reason: str) -> str:
+    return "Normal" if reason.endswith("Over") else "Warning"
+
+
+def test_what_was_said_of_a_pool_is_over_once_the_agent_says_so() -> None:
+    full, bad = ("PoolWarning", "pool a: full", 900.0), ("PoolProblem", "pool a: no quota", 800.0)
+    assert len(_of_node(full, bad)) == 2
+    assert _of_node(full, bad, ("PoolProblemOver", "pool a: gone", 60)) == [
+        "PoolWarning: pool a: full"
+    ]
+    assert len(_of_node(full, bad, ("PoolProblemOver", "pool b: gone", 60))) == 2
+    # It came back since.
+    assert len(_of_node(full, bad, ("PoolProblemOver", "pool a: gone", 850))) == 2
+    newer = ("PoolProblem", "pool a: not mounted", 60.0)
+    assert _of_node(bad, newer) == ["PoolProblem: pool a: not mounted"]
+
+
+def test_a_problem_that_rests_on_an_event_says_when_that_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known = facts(volume(), event("pv-1", "VolumeVanished", "not mounted", age=2400))
+    (found,) = overview(known)["problems"]
+    assert found["said"] == ago(2400)
+    print_status(overview(known), known.now, wide=False)
+    assert "vanished: not mounted (said 40m ago)" in capsys.readouterr().out

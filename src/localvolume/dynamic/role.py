@@ -64,6 +64,10 @@ EVENT_WARNING = "PoolWarning"
 EVENT_PROBLEM = "PoolProblem"
 """A pool cannot be used, or not by all classes that should."""
 
+EVENT_WARNING_OVER = "PoolWarningOver"
+EVENT_PROBLEM_OVER = "PoolProblemOver"
+"""What the Event of that name without `Over` said of this pool is not so any more."""
+
 _AGAIN_SECONDS = 3600.0
 
 
@@ -92,6 +96,7 @@ class Alerts:
                     self._events.event(self._node, "Warning", EVENT_WARNING, f"pool {name}: {text}")
             if before and not report.warnings:
                 log.info("pool %s: nothing is to be warned of any more", name)
+                self._over(EVENT_WARNING_OVER, name, "nothing is to be warned of any more")
         self._said = said
 
     def tell_problems(self, problems: Mapping[str, str]) -> None:
@@ -99,6 +104,7 @@ class Alerts:
         now = time.monotonic()
         for name in self._problems.keys() - problems.keys():
             log.info("pool %s: its problem is gone", name)
+            self._over(EVENT_PROBLEM_OVER, name, "its problem is gone")
             del self._problems[name]
         for name, text in problems.items():
             said, when = self._problems.get(name, ("", 0.0))
@@ -106,6 +112,10 @@ class Alerts:
                 continue
             self._problems[name] = (text, now)
             self._events.event(self._node, "Warning", EVENT_PROBLEM, f"pool {name}: {text}")
+
+    def _over(self, reason: str, name: str, text: str) -> None:
+        """`localvolume status` leaves out the warnings that were written before."""
+        self._events.event(self._node, "Normal", reason, f"pool {name}: {text}")
 
 
 RESYNC_SECONDS = 60.0

@@ -20,7 +20,11 @@ from localvolume.static.act import Acts, log_fields
 from localvolume.static.metrics import StaticMetrics
 from localvolume.static.model import Action, Clean, Hold, Keep, Publish
 from localvolume.static.paces import StaticPaces
-from localvolume.static.plan.plan import EVENT_FAILED_DELETE, EVENT_NOT_RECORDED
+from localvolume.static.plan.plan import (
+    EVENT_FAILED_DELETE,
+    EVENT_NOT_RECORDED,
+    EVENT_PUT_RIGHT,
+)
 from localvolume.static.plan.surroundings import Surroundings
 from localvolume.static.preconditions import Superseded
 from localvolume.static.recording import NotRecorded
@@ -66,6 +70,8 @@ class Executor:
             queued=True,
         )
         self._said: dict[str, str] = {}
+        self._told: dict[str, ObjectRef] = {}
+        """By key: the volume of which an Event says that it is left alone."""
 
     @property
     def busy(self) -> Collection[str]:
@@ -82,19 +88,26 @@ class Executor:
         keys = set()
         for key, group in groupby(actions, key=lambda action: action.key):
             keys.add(key)
-            todo, held = [], False
+            todo, held, well = [], False, None
             for action in group:
-                if isinstance(action, Hold):
-                    held = True
-                    self._say(action, around)
-                elif not isinstance(action, Keep):
-                    todo.append(action)
+                match action:
+                    case Hold():
+                        held = True
+                        self._say(action, around)
+                    case Keep():
+                        well = action
+                    case _:
+                        todo.append(action)
             if not held:
                 self._said.pop(key, None)
             if todo:
                 self._runner.offer(key, _Planned(todo, around))
+            elif well is not None and not held:
+                self._say_over(well)
         for gone in self._said.keys() - keys:
             del self._said[gone]
+        for gone in self._told.keys() - keys:
+            del self._told[gone]
         self._runner.forget_but(keys)
 
     def forget_waiting(self) -> None:
@@ -197,9 +210,22 @@ class Executor:
             extra={"persistentvolume": "", **log_fields(action), "code": action.code},
         )
         if action.volume and action.event:
-            self.events.event(
-                ObjectRef.of_volume(action.volume.metadata), "Warning", action.event, action.reason
-            )
+            about = ObjectRef.of_volume(action.volume.metadata)
+            self.events.event(about, "Warning", action.event, action.reason)
+            self._told[action.key] = about
             if action.event == EVENT_FAILED_DELETE:
                 mode = action.volume.spec.volume_mode or "Filesystem"
                 self.metrics.delete_failed.labels(mode, "job" if around.jobs else "process").inc()
+
+    def _say_over(self, action: Keep) -> None:
+        """Say that what was told of a volume is over, if it is looked at and well.
+
+        One that is kept for another reason, as one that is being deleted, may still be gone.
+        """
+        about = self._told.get(action.key)
+        if about is None or action.volume is None or action.entry is None:
+            return
+        del self._told[action.key]
+        if action.volume.metadata.uid == about.uid:
+            text = f"what kept the agent from it is over: {action.reason}"
+            self.events.event(about, "Normal", EVENT_PUT_RIGHT, text)

@@ -68,6 +68,7 @@ EVENT_SIZE_DIFFERS = "VolumeSizeDiffers"
 EVENT_DUPLICATE = "VolumeDuplicate"
 EVENT_NOT_RECORDED = "VolumeNotRecorded"
 EVENT_WAITS = "VolumeCleaningWaits"
+EVENT_PUT_RIGHT = "VolumePutRight"
 EVENT_NAMES_TAKEN = "VolumeNamesTaken"
 
 Answer = Sequence[Action] | None

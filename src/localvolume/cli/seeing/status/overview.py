@@ -13,7 +13,14 @@ from typing import Any, Final
 from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us, moment
 from localvolume.cli.seeing.status import groups, growth, pools, snapshots
-from localvolume.cli.seeing.status.states import STATES, agent_of, is_ready, jobs_of, state_of
+from localvolume.cli.seeing.status.states import (
+    STATES,
+    agent_of,
+    current_warnings,
+    is_ready,
+    jobs_of,
+    state_of,
+)
 from localvolume.controller.plan.capacity import SHUT
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims as claim_words
@@ -47,7 +54,10 @@ def problems(
     nodes: Sequence[str],
     only: str = "",
 ) -> list[dict[str, Any]]:
-    """Each with `severity` (error, warning), `about`, `node`, `text` and `do`; errors first."""
+    """Each with `severity` (error, warning), `about`, `node`, `text` and `do`; errors first.
+
+    `said`: when the Event was seen that says so, None where the objects themselves do.
+    """
     found = [
         *_of_namespaces(facts),
         *_of_driver(facts, volumes, claims),
@@ -61,8 +71,11 @@ def problems(
     return sorted(found, key=lambda one: _SEVERITIES.index(one["severity"]))
 
 
-def _problem(severity: str, about: str, node: str, text: str, do: str) -> dict[str, Any]:
-    return {"severity": severity, "about": about, "node": node, "text": text, "do": do}
+def _problem(
+    severity: str, about: str, node: str, text: str, do: str, said: str | None = None
+) -> dict[str, Any]:
+    found = {"severity": severity, "about": about, "node": node, "text": text, "do": do}
+    return {**found, "said": said or None}
 
 
 def _of_namespaces(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -108,15 +121,12 @@ def _of_node(facts: Facts, name: str) -> Iterator[dict[str, Any]]:
     if exists and agent.state in ("missing", "not ready"):
         do = "kubectl describe pod" + (f" -n {agent.pod.replace('/', ' ')}" if agent.pod else "s")
         yield _problem("error", about, name, f"its agent is {agent.state}: {agent.why}", do)
-    said = set()
-    for event in facts.events_of_node(name):
-        if event.type != "Warning" or (event.reason, event.message) in said:
-            continue
-        said.add((event.reason, event.message))
+    for event in current_warnings(facts.events_of_node(name)):
         seen = moment(event.seen)
         if seen is not None and facts.now - seen <= _NODE_SECONDS:
             text = f"{event.reason}: {event.message}"
-            yield _problem("warning", about, name, text, f"kubectl describe node {name}")
+            do = f"kubectl describe node {name}"
+            yield _problem("warning", about, name, text, do, event.seen)
 
 
 def _of_volume(facts: Facts, volume: PersistentVolume) -> Iterator[dict[str, Any]]:
@@ -124,7 +134,7 @@ def _of_volume(facts: Facts, volume: PersistentVolume) -> Iterator[dict[str, Any
     if state.word in _ERRORS:
         text = f"{state.word}: {state.why}" if state.why else state.word
         do = f"{_DO[state.word]}; localvolume why pv/{name}"
-        yield _problem("error", f"pv/{name}", facts.node_of(volume), text, do)
+        yield _problem("error", f"pv/{name}", facts.node_of(volume), text, do, state.said)
 
 
 def _of_claim(facts: Facts, claim: PersistentVolumeClaim) -> Iterator[dict[str, Any]]:
@@ -141,7 +151,8 @@ def _of_claim(facts: Facts, claim: PersistentVolumeClaim) -> Iterator[dict[str, 
     text = f"it waits: {last.message}" if last else "it waits, and nobody says why"
     do = f"localvolume why pvc/{meta.name} -n {meta.namespace}"
     about = f"pvc/{meta.name} -n {meta.namespace}"
-    yield _problem("warning", about, facts.node_of_claim(claim), text, do)
+    when = last.seen if last else None
+    yield _problem("warning", about, facts.node_of_claim(claim), text, do, when)
 
 
 def _of_growth(facts: Facts, volume: PersistentVolume) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,10 +57,14 @@ _STALE_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`word` is one of STATES; `why` is a clause for people, "" if the word says all."""
+    """`word` is one of STATES; `why` is a clause for people, "" if the word says all.
+
+    `said` is the time of the Event that it rests on, which may be over since; "" if on none.
+    """
 
     word: str
     why: str = ""
+    said: str = ""
 
 
 def state_of(facts: Facts, volume: PersistentVolume) -> State:
@@ -78,10 +83,10 @@ def _judged(facts: Facts, volume: PersistentVolume) -> State:
         return State("unhealthy", health)
     said = last_word(facts, volume)
     if said is not None and said.reason == VANISHED:
-        return State("vanished", said.message)
+        return State("vanished", said.message, said.seen)
     going = is_being_deleted(volume) and not is_held_by_claim(volume)
     if said is not None and said.reason in HOLDING:
-        return State("held", said.message)
+        return State("held", said.message, said.seen)
     if going and is_finalized(volume):
         return State("cleaning", "what its claim left is being removed")
     phase = phase_of(volume)
@@ -99,6 +104,25 @@ def last_word(facts: Facts, volume: PersistentVolume) -> SeenEvent | None:
         seen = moment(event.seen)
         return event if seen is not None and facts.now - seen <= _STALE_SECONDS * 1.1 else None
     return None
+
+
+_OVER: Final = "Over"
+_POOL: Final = re.compile(r"pool \S+: ")
+
+
+def current_warnings(events: Sequence[SeenEvent]) -> Iterator[SeenEvent]:
+    """Of our Events about a Node, newest first, the warnings of which nothing newer says that they
+    are over. The same words count once; a problem of a pool takes the place of an older one."""
+    ended, said = set(), set()
+    for event in events:
+        pool = _POOL.match(event.message)
+        about = pool[0] if pool else ""
+        if about and event.reason.endswith(_OVER):
+            ended.add((event.reason.removesuffix(_OVER), about))
+        what = (event.reason, (about if event.reason == "PoolProblem" else "") or event.message)
+        if event.type == "Warning" and what not in said and (event.reason, about) not in ended:
+            said.add(what)
+            yield event
 
 
 @dataclass(frozen=True, slots=True)

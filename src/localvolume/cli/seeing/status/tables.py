@@ -17,7 +17,7 @@ _REFUSED: Final = re.compile(r'is forbidden: User "([^"]*)" cannot ')
 
 def print_status(status: Shape, now: float, *, wide: bool) -> None:
     _print_summary(status)
-    _print_problems(status["problems"], status["unknown"])
+    _print_problems(status["problems"], now, status["unknown"])
     _print_nodes(status["nodes"])
     _print_capacities(status["nodes"])
     _print_claims(status["claims"], now, status["unknown"])
@@ -74,7 +74,7 @@ def _controller(controller: Shape) -> str:
     return f"{controller['ready']} of {controller['pods']} ready{leads}"
 
 
-def _print_problems(problems: Sequence[Shape], unknown: Mapping[str, str]) -> None:
+def _print_problems(problems: Sequence[Shape], now: float, unknown: Mapping[str, str]) -> None:
     # What could not be read may have any number of problems.
     more = "unknown: not everything could be read" if unknown else ""
     if not problems:
@@ -83,10 +83,19 @@ def _print_problems(problems: Sequence[Shape], unknown: Mapping[str, str]) -> No
     print(f"Problems    {len(problems)}" + (f"; others {more}" if more else "") + "\n")
     print_columns(
         ("PROBLEM", "ABOUT", "NODE", "WHAT", "DO"),
-        [(one["severity"], one["about"], one["node"], one["text"], one["do"]) for one in problems],
+        [
+            (one["severity"], one["about"], one["node"], _since(one, now), one["do"])
+            for one in problems
+        ],
         none="",
     )
     print()
+
+
+def _since(problem: Shape, now: float) -> str:
+    """What is wrong, and when that was said: it may have been put right since."""
+    said = problem["said"]
+    return f"{problem['text']} (said {age(now, said)} ago)" if said else str(problem["text"])
 
 
 def _print_nodes(nodes: Sequence[Shape]) -> None:

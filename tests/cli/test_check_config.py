@@ -1,6 +1,8 @@
 """`localvolume check-config`: what it prints and how it ends."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,11 +68,11 @@ def test_files_are_joined_as_one_directory(
     )
 
 
-def test_executables_are_looked_for_unless_told_otherwise(
+def test_executables_are_looked_for_on_a_node(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (config / "storageClassMap").write_text(GOOD + "  blockCleanerCommand: [/no/such/cleaner]\n")
-    assert main(["check-config", str(config)]) == 1
+    assert main(["check-config", "--host-checks", str(config)]) == 1
     assert "missing executable: there is no '/no/such/cleaner'" in capsys.readouterr().out
     assert check(config) == 0
 
@@ -79,6 +81,7 @@ def test_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check("-o", "json", config) == 0
     assert json.loads(capsys.readouterr().out) == {
         "valid": True,
+        "hostChecks": False,
         "classes": ["fast"],
         "pools": [],
         "problems": [],
@@ -156,6 +159,39 @@ def test_what_cannot_be_read_is_a_problem_of_the_file(
     broken.write_bytes(b"\xff")
     assert check(broken) == 1
     assert "is not UTF-8" in capsys.readouterr().out
+
+
+def given(text: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs it with a text on its standard input."""
+    return subprocess.run(
+        (sys.executable, "-m", "localvolume", "check-config", "--no-host-checks", *words),
+        input=text,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_manifest_on_standard_input() -> None:
+    done = given(MANIFEST, "-")
+    assert (done.returncode, done.stdout) == (0, "good: 1 class\n")
+    done = given(MANIFEST.replace("/mnt/fast", "mnt/fast", 1), "-")
+    assert done.returncode == 1
+    assert "standard input: storageClassMap.fast.hostDir: must be an absolute" in done.stdout
+    done = given(GOOD, "-")
+    assert done.returncode == 1
+    assert "standard input: holds no manifest; a key's file is read by its name" in done.stdout
+    done = given("", "-")
+    assert done.returncode == 1
+    assert "good" not in done.stdout
+
+
+def test_what_cannot_be_meant_is_wrong_usage(config: Path) -> None:
+    done = given(MANIFEST, "-", "-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "standard input (-) can be read once only" in done.stderr
+    done = given("", "--host-checks", str(config))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "say --host-checks or --no-host-checks, not both" in done.stderr
 
 
 LOCAL_PATH = '{"nodePathMap": [{"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": ["/opt/l"]}]}'

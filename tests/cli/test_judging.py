@@ -29,8 +29,8 @@ def written(tmp_path: Path, where: Path, *lines: str) -> Path:
     return config
 
 
-def checked(config: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["check-config", *words, str(config)]) == 0
+def checked(config: Path, capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
+    assert main(["check-config", *(words or ("--host-checks",)), str(config)]) == status
     return capsys.readouterr().out
 
 
@@ -54,11 +54,10 @@ def test_a_pool_that_cannot_enforce(
     tmp_path: Path, ext4: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = written(tmp_path, ext4, "  backend: directory")
-    warning, last = checked(config, capsys).splitlines()
-    assert warning.startswith("warning: pools.fast: on this machine,")
-    assert ENFORCED in warning
-    assert "tune2fs -O project,quota -Q prjquota /dev/loop" in warning
-    assert last == "good: 1 pool"
+    (problem,) = checked(config, capsys, status=1).splitlines()
+    assert problem.startswith("pools.fast: on this machine,")
+    assert ENFORCED in problem
+    assert "tune2fs -O project,quota -Q prjquota /dev/loop" in problem
     assert ENFORCED in planned(config, capsys)["fast"]
     # Nothing was made there by looking.
     assert [one.name for one in ext4.iterdir()] == ["lost+found"]
@@ -96,7 +95,7 @@ def test_a_class_that_asks_for_more_than_the_pool_can_do(
 
 def test_a_pool_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = written(tmp_path, tmp_path / "away")
-    assert "No such file or directory" in checked(config, capsys)
+    assert "No such file or directory" in checked(config, capsys, status=1)
     assert "No such file or directory" in planned(config, capsys)["fast"]
 
 
@@ -110,7 +109,7 @@ def test_a_pool_that_others_may_write_to(
         config = written(tmp_path, where, "  enforce: none")
         assert checked(config, capsys) == "good: 1 pool\n"
         where.chmod(0o777)
-        assert "chmod go-w" in checked(config, capsys)
+        assert "chmod go-w" in checked(config, capsys, status=1)
         assert "chmod go-w" in planned(config, capsys)["fast"]
 
 
@@ -120,7 +119,35 @@ def test_a_directory_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFix
     away = tmp_path / "away"
     text = f"fast:\n  hostDir: {away}\n  mountDir: {away}\n"
     (config / "storageClassMap").write_text(text)
-    said = checked(config, capsys)
+    said = checked(config, capsys, status=1)
     assert f"the discovery directory {away} cannot be listed: No such file" in said
     away.mkdir()
     assert checked(config, capsys) == "good: 1 class\n"
+
+
+@pytest.mark.needs("root")
+def test_whether_this_machine_is_a_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a kubelet is, check-config says what the agent would; elsewhere, that it did not."""
+    config = written(tmp_path, tmp_path / "away")
+    kubelet = tmp_path / "kubelet"
+    monkeypatch.setenv("KUBELET_DIR", str(kubelet))
+    assert main(["check-config", str(config)]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "good: 1 pool"
+    assert "No executables, directories or pools were looked at" in said
+    assert main(["check-config", "-o", "yaml", str(config)]) == 0
+    assert "valid: true\nhostChecks: false\n" in capsys.readouterr().out
+    (kubelet / "pods").mkdir(parents=True)
+    assert main(["check-config", str(config)]) == 1
+    said = capsys.readouterr().out
+    assert "the pool cannot be used" in said
+    assert "good" not in said
+    assert main(["check-config", "-o", "json", str(config)]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["valid"], found["hostChecks"]) == (False, True)
+    assert [one["key"] for one in found["problems"]] == ["pools.fast"]
+    assert checked(config, capsys, "--no-host-checks") == "good: 1 pool\n"
+    monkeypatch.setenv("KUBELET_DIR", "none")
+    assert "No executables" in checked(config, capsys, "-o", "text")

@@ -19,7 +19,7 @@ from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.planning import facts as planned_facts
 from localvolume.cli.planning import pools, snapshots
 from localvolume.cli.planning.rows import volume_rows
-from localvolume.cli.rows import PRINTERS
+from localvolume.cli.rows import print_rows
 from localvolume.config.flags.agent import CONFIG_DIRECTORY
 from localvolume.config.flags.table import KUBECONFIG, Flag, add_flags, output
 from localvolume.config.loading import load
@@ -103,10 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"localvolume plan: {error}", file=sys.stderr)
         return WRONG
     if arguments.output == "table":
-        PRINTERS["table"](rows)
+        print_rows(rows, "table")
         print_disks(disks)
     else:
-        PRINTERS[arguments.output](rows + disk_rows(disks))
+        print_rows(rows + disk_rows(disks), arguments.output)
     return 0
 
 

@@ -55,12 +55,17 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
-def _print_json(rows: Sequence[Mapping[str, Any]]) -> None:
-    print(json.dumps(rows, indent=2))
+def print_value(value: Any, form: str) -> None:
+    """Prints what programs read: `form` is "json" or "yaml"."""
+    if form == "json":
+        print(json.dumps(value, indent=2))
+    else:
+        print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
 
 
-def _print_yaml(rows: Sequence[Mapping[str, Any]]) -> None:
-    print(yaml.safe_dump(list(rows), sort_keys=False, allow_unicode=True), end="")
-
-
-PRINTERS = {"table": _print_table, "json": _print_json, "yaml": _print_yaml}
+def print_rows(rows: Sequence[Mapping[str, Any]], form: str) -> None:
+    """Prints rows of `localvolume plan`: `form` is "table", "json" or "yaml"."""
+    if form == "table":
+        _print_table(rows)
+    else:
+        print_value(list(rows), form)

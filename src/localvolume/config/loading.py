@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from yaml.nodes import MappingNode, Node
 
@@ -45,9 +46,17 @@ def read_file(path: str) -> str | tuple[str]:
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return ("is not a regular file",)
-            content = file.read(_LARGEST_BYTES + 1)
+            return read_text(file)
     except OSError as error:
         return (f"cannot be read: {error.strerror}",)
+
+
+def read_text(file: BinaryIO) -> str | tuple[str]:
+    """The rest of an open file as text, or in a tuple the reason why there is none.
+
+    Raises OSError.
+    """
+    content = file.read(_LARGEST_BYTES + 1)
     if len(content) > _LARGEST_BYTES:
         return (f"is larger than {_LARGEST_BYTES // 2**20} MiB",)
     try:

@@ -57,7 +57,7 @@ def test_files_are_joined_as_one_directory(
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / "useAlphaAPI").write_text("yes")
+    (other / "useAlphaAPI").write_text("true")
     assert check(config / "storageClassMap", other / "useAlphaAPI") == 0
     (other / "storageClassMap").write_text(GOOD.replace("fast", "slow"))
     capsys.readouterr()
@@ -147,6 +147,27 @@ def test_a_manifest_is_read_for_its_configmaps(
     manifest.write_text(MANIFEST.partition("---")[0])
     assert check(manifest) == 1
     assert "no ConfigMap with data" in capsys.readouterr().out
+    manifest.write_text(MANIFEST.replace("  hostDir", "\thostDir").replace('"true"', '"yes"'))
+    assert check(manifest) == 1
+    assert capsys.readouterr().out.splitlines()[0] == (
+        f"{manifest}: storageClassMap: is not valid YAML in line 2: a tab where YAML wants spaces"
+    )
+
+
+@pytest.mark.parametrize("word", ['"yes"', '"true"', "1"])
+def test_a_quoted_word_is_no_boolean(
+    config: Path, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Upstream refuses it, too; yes without quotes it takes for true, which is said."""
+    (config / "useJobForCleaning").write_text(word)
+    assert check(config) == 1
+    assert "useJobForCleaning: must be true or false (without quotes)" in capsys.readouterr().out
+    (config / "useJobForCleaning").write_text("yes")
+    assert check(config) == 0
+    assert capsys.readouterr().out.splitlines()[0] == (
+        f"warning: {config}/useJobForCleaning: useJobForCleaning: "
+        "'yes' is read as true, as YAML 1.1 has it: write true"
+    )
 
 
 def test_what_cannot_be_read_is_a_problem_of_the_file(

@@ -45,7 +45,11 @@ def test_booleans_of_yaml_1_1(word: str) -> None:
     node = compose(word)
     assert node is not None
     place = readers.Place("file", "key")
-    assert readers.boolean(node, place) is (word.lower() in ("y", "yes", "true", "on"))
+    means = word.lower() in ("y", "yes", "true", "on")
+    assert readers.boolean(node, place) is means
+    plain = str(means).lower()
+    said = [f"'{word}' is read as {plain}, as YAML 1.1 has it: write {plain}"]
+    assert [one.reason for one in place.warnings] == (said if word.lower() != plain else [])
     assert place.problems == []
 
 
@@ -88,7 +92,12 @@ def test_what_upstream_would_read_as_another_text_must_be_quoted(value: str) -> 
     [
         ("a: [1, 2", "line 2, column 1"),
         ("a: b: c", "line 1, column 5"),
-        ("a: 1\n\tb: 2", "line 2"),
+        ("a: 1\n\tb: 2", "line 2: a tab where YAML wants spaces"),
+        ("a:\n\tb: 2", "line 2: a tab where YAML wants spaces"),
+        ("a:\r\n \tb: 2\r\n", "line 2: a tab where YAML wants spaces"),
+        ("a: 1\nb:\n  - c\n\t- d", "line 4: a tab where YAML wants spaces"),
+        # Between braces a tab is no fault; what is wrong is said.
+        ("a: {\n\tb: 2]", "line 2, column 6: did not find"),
         ("*nowhere", "undefined alias"),
         ("a: 1\n---\nb: 2", "more than one YAML document"),
         ("\x07", "not valid YAML"),

@@ -161,7 +161,9 @@ def _parse(sources: Iterable[Source], problems: list[Problem]) -> list[tuple[Sou
         try:
             node = document.compose(source.text)
         except document.Unreadable as error:
-            problems.append(Problem(source.file, "", str(error)))
+            # A key's own file is named like it; a manifest has several.
+            key = "" if os.path.basename(source.file) == source.key else source.key
+            problems.append(Problem(source.file, key, str(error)))
             continue
         # A key without a value gets upstream's default, but it must still be a known key.
         parsed.append((source, document.null() if node is None else node))

@@ -84,9 +84,18 @@ def compose_all(text: str) -> list[Node]:
         mark = error.problem_mark or error.context_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = error.problem or error.context or "cannot be parsed"
+        if mark and ("tab character" in what or _character(text, mark) == "\t"):
+            where, what = f" in line {mark.line + 1}", "a tab where YAML wants spaces"
         raise Unreadable(f"is not valid YAML{where}: {what}") from error
     except yaml.YAMLError as error:
         raise Unreadable(f"is not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def _character(text: str, mark: yaml.Mark) -> str:
+    """What stands at a mark, "" at an end of a line."""
+    lines = text.split("\n")
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    return line[mark.column : mark.column + 1]
 
 
 def _refuse_size(text: str) -> None:

@@ -93,7 +93,13 @@ def boolean(node: Node, place: Place) -> bool | None:
     """true or false, or YAML 1.1's yes, no, on, off, y, n; never a quoted word."""
     if isinstance(node, ScalarNode):
         if node.tag == document.BOOLEAN:
-            return document.truth(node)
+            truth = document.truth(node)
+            plain = "true" if truth else "false"
+            if str(node.value).lower() != plain:
+                place.warning(
+                    f"{quoted(node.value)} is read as {plain}, as YAML 1.1 has it: write {plain}"
+                )
+            return truth
         place.problem(f"must be true or false (without quotes), not {quoted(node.value)}")
     else:
         place.problem(f"must be true or false, not {_KINDS[type(node)]}")

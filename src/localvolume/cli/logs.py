@@ -18,7 +18,7 @@ _KLOG_DEBUG = 4
 _FLAGS = (
     Flag("--log-format", "", "how log lines are written: for people, or one JSON object each",
          choices=("text", "json"), default="text"),
-    Flag("--log-level", "", "from which level on records are logged",
+    Flag("--log-level", "", "the lowest level that is logged",
          choices=("debug", "info", "warning", "error"), default="info"),
 )  # fmt: skip
 

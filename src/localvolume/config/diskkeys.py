@@ -114,7 +114,7 @@ FILTER_KEYS: Final = (
     Key("name", "name", _name, "name", "required", "what the filter is called in plans and Events"),
     Key("class", "class_name", text, "a class of storageClassMap", "required",
         "the class whose volumes the disks become"),
-    Key("match", "match", _match, "mapping", "required", "which disks are meant"),
+    Key("match", "match", _match, "mapping", "required", "which disks match"),
     Key("fsType", "fs_type", one_of("ext4", "xfs"), "ext4 or xfs", "ext4",
         "the filesystem that is made; none for a class of volumeMode Block"),
     Key("mkfsOptions", "mkfs_options", text, "options of mkfs", '""',

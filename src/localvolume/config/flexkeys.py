@@ -78,9 +78,9 @@ KEYS: Final = (
     Key("names", "names", _names, "list of <vendor>/<driver>", ", ".join(NAMES),
         "the drivers that are served"),
     Key("fsType", "fs_type", one_of("ext4", "xfs"), "ext4 or xfs", "ext4",
-        "the filesystem of volumes that do not say which"),
+        "the filesystem of volumes that name none"),
     Key("defaultSize", "default_bytes", _BYTES, "quantity", str(DEFAULT_BYTES),
-        "the size of volumes that do not say theirs"),
+        "the size of volumes that name none"),
     Key("gracePeriod", "grace_seconds", duration(0.0), "duration", "10m",
         "how long a volume stays once its PersistentVolume is gone"),
 )  # fmt: skip

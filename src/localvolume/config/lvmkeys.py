@@ -105,11 +105,11 @@ LVM_KEYS: Final = (
     Key("thinPool", "thin_pool", group_name, "name", "thick volumes",
         "the thin pool in the volume group from which volumes are made"),
     Key("stripes", "stripes", whole_number(1, MOST_STRIPES), "whole number", "LVM's choice",
-        "over how many physical volumes a thick volume is striped"),
+        "the number of physical volumes over which a thick volume is striped"),
     Key("stripeSize", "stripe_bytes", _stripe_size, "quantity", "LVM's choice",
         "how much is written to one of them before the next"),
     Key("lvcreateOptions", "options", options, "list of words", "[]",
-        "further options of lvcreate, of those that change nothing that is relied on"),
+        "further options of lvcreate; only those that change nothing on which we rely"),
     Key("lvmCommandPrefix", "command_prefix", command_prefix, "list of words", "[]",
         "what goes before every LVM command, like nsenter and its options"),
 )  # fmt: skip

@@ -98,12 +98,12 @@ def _inline(node: Node, place: Place) -> InlineConfig | None:
 
 
 KEYS: Final = (
-    Key("hostDir", "host_dir", directory, "absolute path", "required, but for backend lvm",
+    Key("hostDir", "host_dir", directory, "absolute path", "required, except for backend lvm",
         "the directory on the host in which volumes are made; it belongs to the pool alone"),
     Key("mountDir", "mount_dir", directory, "absolute path", "hostDir",
         "where the agent sees hostDir"),
     Key("classes", "classes", _classes, "list of StorageClass names",
-        f"every class of {_PROVISIONERS}", "whose volumes are made here"),
+        f"every class of {_PROVISIONERS}", "the StorageClasses whose volumes are made here"),
     Key("backend", "backend", one_of("directory", "btrfs", "image", "lvm"),
         "directory, btrfs, image or lvm", "directory",
         "what a volume is: a directory, a btrfs subvolume, a file with a filesystem of its own, or "
@@ -122,10 +122,10 @@ KEYS: Final = (
     Key("undoPeriod", "undo_seconds", duration(0.0), "duration", "0s",
         "how long a removed volume can be brought back, unless its class says otherwise"),
     Key("purgeFilesPerSecond", "purge_files_per_second", whole_number(1, _MOST_FILES),
-        "whole number", "as fast as it goes",
-        "how many files of removed volumes are deleted in a second"),
+        "whole number", "as fast as possible",
+        "how many files of removed volumes are deleted per second"),
     Key("inline", "inline", _inline, "mapping", "none",
-        "that pods may have volumes of their own spec here, and how much; without it they may not"),
+        "lets pods have volumes of their own specs here, of these sizes; without it they may not"),
     *LVM_KEYS,
 )  # fmt: skip
 

@@ -148,7 +148,7 @@ def class_keys(*, host_checks: bool) -> tuple[Key, ...]:
         Key("fsType", "fs_type", values.fs_type, "word", "the kubelet's",
              "the filesystem made on a block device that is offered as Filesystem"),
         Key("namePattern", "name_pattern", values.name_pattern, "comma separated patterns", "*",
-             "which entries are meant"),
+             "which entries are volumes"),
         Key("selector", "selector", scheduling.selector_terms, "list of NodeSelectorTerm", "[]",
              "further nodes that reach the same volume, for shared disks"),
         Key("firstUse", "first_use", one_of("require-empty", "trust", "clean"),

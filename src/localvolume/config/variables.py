@@ -123,10 +123,10 @@ KUBELET_DIR: Final = Variable(
 RECORDS_DIR: Final = Variable(
     "RECORDS_DIR", _records, "agent, plan, forget, why, support-bundle",
     "/var/lib/localvolume/records",
-    "where records of volumes are that carry none themselves; it must outlive a reboot")
+    "where the records of volumes lie that cannot carry one; it must survive reboots")
 MUST_BE_CONFINED: Final = Variable(
     "MUST_BE_CONFINED", _truth, "agent", "true",
-    "`true`: not ready until the API server refuses it what is not its node's", "false")
+    "`true`: not ready until the API server refuses it what belongs to other nodes", "false")
 KUTTI_NODE_NAME: Final = Variable(
     "KUTTI_NODE_NAME", _node, "agent, orphans", "worker-1", "kutti's name for `MY_NODE_NAME`")
 KUTTI_ROOT_PATH: Final = Variable(

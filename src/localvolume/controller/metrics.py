@@ -35,8 +35,8 @@ class ControllerMetrics(ProcessMetrics):
     adopted = counter("localvolume_adopted_total",
         "PersistentVolumes of other provisioners that got our label")
     routed = counter("localvolume_routed_claims_total",
-        "Claims whose node was written down (routed), taken away again (unrouted), or whose "
-        "selected node was taken away because it does not exist or fit (rescheduled)", "result")
+        "Claims whose node was written down (routed) or removed again (unrouted), or whose "
+        "selected node was removed because it does not exist or fit (rescheduled)", "result")
     provisioned = counter("controller_persistentvolumeclaim_provision_total",
         "Claims that were given a FlexVolume PersistentVolume", "class", "source")
     not_provisioned = counter("controller_persistentvolumeclaim_provision_failed_total",
@@ -53,7 +53,7 @@ class ControllerMetrics(ProcessMetrics):
         "noticed, waiting, deleting, would-delete (the class is not listed), kept",
         "storageclass", "action")
     lost_contents = gauge("localvolume_lost_snapshot_contents",
-        "VolumeSnapshotContents whose node is not there, as of the last look")
+        "VolumeSnapshotContents whose node is gone, as of the last look")
     leader = gauge("localvolume_leader", "1 while this replica leads, 0 while it stands by")
     cached = gauge("localvolume_cached_objects", "Objects held in memory", "resource")
     # fmt: on

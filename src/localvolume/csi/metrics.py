@@ -16,5 +16,5 @@ class CsiMetrics(Metrics):
         "Seconds a CSI call took, by gRPC status; an equal call that joined it is not counted",
         "driver_name", "method_name", "grpc_status_code")
     registered = gauge("localvolume_csi_registered",
-        "1 while the kubelet has the driver, as far as it told us")
+        "1 while the kubelet has the driver, as far as it has reported")
     # fmt: on

@@ -45,8 +45,8 @@ class DisksMetrics(Metrics):
     # fmt: off
     disks = gauge("localvolume_disks",
         "Disks and partitions of this node by what the plan says of them: format and link "
-        "(once approved), mount, done, hold (a filter means it, and something is against it), "
-        "skip (no filter means it)", "verdict")
+        "(once approved), mount, done, hold (a filter matches, and something prevents it), "
+        "skip (no filter matches)", "verdict")
     # fmt: on
 
     def tell(self, rows: Iterable[Judged]) -> None:

@@ -45,21 +45,21 @@ class DynamicMetrics(Metrics):
         "Failed attempts to let a volume grow", "class")
     looks = counter("localvolume_dynamic_looks_total", "Completed looks at claims and pools")
     pool_problem = gauge("localvolume_pool_problem",
-        "1 while a pool cannot be used as it is asked", "pool")
+        "1 while a pool cannot be used as configured", "pool")
     pool_size = gauge("localvolume_pool_size_bytes",
         "Size of a pool's filesystem or group", "pool")
     pool_free = gauge("localvolume_pool_available_bytes", "What is free in it", "pool")
     pool_capacity = gauge("localvolume_pool_room_bytes", "What may still be promised", "pool")
     pool_volumes = gauge("localvolume_pool_volumes", "Volumes in a pool", "pool", "state")
     pool_inline = gauge("localvolume_pool_inline_bytes",
-        "What volumes of pods' own specs take of a pool", "pool")
+        "What volumes of pods' own specs take from a pool", "pool")
     pool_inline_limit = gauge("localvolume_pool_inline_limit_bytes",
-        "What they may take of it", "pool")
+        "What volumes of pods' own specs may take from a pool", "pool")
     pool_data = gauge("localvolume_pool_data_percent", "How full a thin pool's data is", "pool")
     pool_metadata = gauge("localvolume_pool_metadata_percent",
         "How full a thin pool's metadata is", "pool")
     pool_warnings = gauge("localvolume_pool_warnings",
-        "What of a pool people must look at before it is a problem", "pool")
+        "Things in a pool that need attention before they become a problem", "pool")
     orphans = gauge("localvolume_pool_orphans",
         "What lies in a pool without a PersistentVolume", "pool")
     used = gauge("localvolume_volume_used_bytes", "Bytes in a volume", *_VOLUME)
@@ -67,15 +67,15 @@ class DynamicMetrics(Metrics):
     used_inodes = gauge("localvolume_volume_used_inodes", "Inodes in a volume", *_VOLUME)
     available_inodes = gauge("localvolume_volume_available_inodes",
         "Inodes it can take", *_VOLUME)
-    size = gauge("localvolume_volume_size_bytes", "What a volume was made for", *_VOLUME)
+    size = gauge("localvolume_volume_size_bytes", "The size for which a volume was made", *_VOLUME)
     escaped = gauge("localvolume_volume_limit_escaped",
         "1 while a volume holds what its limit does not count", *_VOLUME)
     held = gauge("localvolume_dynamic_held",
         "Claims and volumes for which nothing can be done now")
     purged_files = gauge("localvolume_purge_files",
-        "Files deleted so far of a removed volume", "persistentvolume")
+        "Files of a removed volume that are deleted so far", "persistentvolume")
     purged_bytes = gauge("localvolume_purge_bytes",
-        "Bytes deleted so far of a removed volume", "persistentvolume")
+        "Bytes of a removed volume that are deleted so far", "persistentvolume")
     # fmt: on
 
     def __init__(self, registry: CollectorRegistry, *, claims: bool = False) -> None:

@@ -15,7 +15,7 @@ class FlexMetrics(Metrics):
     call_seconds = histogram("localvolume_flexvolume_call_duration_seconds",
         "Seconds a call of the driver's client took", "callout")
     volumes = gauge("localvolume_flexvolume_volumes", "FlexVolume volumes on this node")
-    volumes_bytes = gauge("localvolume_flexvolume_volumes_bytes", "What they were made for")
+    volumes_bytes = gauge("localvolume_flexvolume_volumes_bytes", "The sizes they were made for")
     adopted = counter("localvolume_flexvolume_adopted_total",
         "Volumes of elastic's driver that were marked as ours")
     # fmt: on

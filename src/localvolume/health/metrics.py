@@ -28,10 +28,10 @@ class HealthMetrics(Metrics):
     available_inodes = gauge("localvolume_prepared_available_inodes",
         "Inodes it can still take", "persistentvolume", "claim", "storageclass")
     unknown = gauge("localvolume_volume_health_unknown",
-        "Volumes of which nobody can tell whether they are well")
+        "Volumes whose health nobody can tell")
     looks = counter("localvolume_health_looks_total", "Looks at the health of all volumes")
     look_seconds = gauge("localvolume_health_last_look_seconds",
-        "How long the last of them took, in seconds")
+        "How long the last look took, in seconds")
     # fmt: on
 
     def __init__(self, registry: CollectorRegistry, *, claims: bool = False) -> None:

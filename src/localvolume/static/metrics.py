@@ -38,7 +38,7 @@ class StaticMetrics(Metrics):
     delete_failed = counter("local_volume_provisioner_persistentvolume_delete_failed_total",
         "Failed attempts to clean a volume and delete its PersistentVolume", "mode", "type")
     delete_seconds = histogram("local_volume_provisioner_persistentvolume_delete_duration_seconds",
-        "Seconds from the begin of cleaning to the deleted PersistentVolume",
+        "Seconds from the start of cleaning to the deleted PersistentVolume",
         "mode", "type", "capacity", "cleanup_command")
     running = gauge("local_volume_provisioner_proctable_running", "Cleanings running now")
     succeeded = gauge("local_volume_provisioner_proctable_succeeded", "Cleanings that succeeded")
@@ -56,7 +56,7 @@ class StaticMetrics(Metrics):
     look_seconds = gauge("localvolume_discovery_last_look_seconds",
         "How long the last look took, in seconds")
     class_problem = gauge("localvolume_class_problem",
-        "1 where a class's StorageClass or directory is missing or unreadable", "class")
+        "1 if a class's StorageClass or directory is missing or unreadable", "class")
     # fmt: on
 
     def tell(self, volumes: Iterable[PersistentVolume], actions: Iterable[Action]) -> None:

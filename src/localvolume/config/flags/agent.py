@@ -60,7 +60,7 @@ POOL_FLAGS: Final = (
          default=LOCAL_PATH_PROVISIONER),
     Flag("--openebs-base-path", "PATH",
          "a directory that OpenEBS hostpath classes may have as BasePath (may be repeated; "
-         "OPENEBS_IO_BASE_PATH is one, too)", lambda path: [path], repeated=True),
+         "OPENEBS_IO_BASE_PATH names another)", lambda path: [path], repeated=True),
     Flag("--lvmd-config", "PATH",
          "TopoLVM's lvmd.yaml, or the directory that it is in: make logical volumes in the "
          "volume groups and thin pools of its device classes"),

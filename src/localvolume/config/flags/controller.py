@@ -105,11 +105,11 @@ CONTROLLER_FLAGS: Final = (
          "lost; may be given several times (default: none; what would be deleted is only reported)",
          _names("storage class", names.fault_of_object_name), repeated=True),
     Flag("--dynamic-provisioners", "NAME[,NAME]",
-         "provisioners that are replaced, like rancher.io/local-path: their claims are routed "
+         "provisioners to replace, like rancher.io/local-path: their claims are routed "
          "to nodes (those of volumes.k8s.elastic.co/elastic-local get FlexVolume volumes) and "
          "their PersistentVolumes are adopted; stop the old ones first; may be given several times "
          f"(default: none; {DYNAMIC_PROVISIONER}, {CSI_DRIVER} and localvolume.dev/flexvolume "
-         "always are served)",
+         "are always served)",
          _names("provisioner", _fault_of_provisioner), repeated=True),
     Flag("--pvc-deletion-delay", "DURATION",
          "how long a node must be missing before the claims on its volumes are deleted",
@@ -119,15 +119,15 @@ CONTROLLER_FLAGS: Final = (
     Flag("--stale-pv-discovery-interval", "DURATION",
          "how often the volumes of lost nodes are looked at again", parse_period, "10s"),
     Flag("--resync", "DURATION",
-         "how often all volumes are looked at again, and what is not done is said again",
+         "how often the controller looks at all volumes again, and repeats what is not done",
          parse_period, "10m"),
     Flag("--leader-elect-lease-duration", "DURATION",
          "how long a standby waits after the last sign of the leader", _lease_duration, "15s"),
     Flag("--leader-elect-renew-deadline", "DURATION",
          "how long the leader tries to renew the Lease before it gives up", parse_period, "10s"),
     Flag("--leader-elect-retry-period", "DURATION",
-         "how often the Lease is renewed, or tried for", parse_period, "2s"),
-    Flag("--worker-threads", "N", "how many volumes something is done about at the same time",
+         "how often the leader renews the Lease, and a standby tries for it", parse_period, "2s"),
+    Flag("--worker-threads", "N", "how many volumes are worked on at the same time",
          _workers, "10"),
     Flag("--listen-address", "[HOST]:PORT",
          'where metrics, /ready and /healthz are served; "" for nowhere',

@@ -52,9 +52,9 @@ SERVING_FLAGS: Final = (
     Flag("--metrics-path", "PATH", "where below the address the metrics are", _metrics_path,
          DEFAULT_METRICS_PATH),
     Flag("--metrics-certificate", "DIR",
-         "serve metrics and health over TLS alone, with tls.crt and tls.key of this directory "
-         "(a mounted Secret; read anew when they change), and metrics to those alone whose bearer "
-         "token may `get` their path, by the API server (default: plain HTTP, to everyone)",
+         "serve metrics and health only over TLS, with tls.crt and tls.key of this directory (a "
+         "mounted Secret; read again when they change), and metrics only to those whose bearer "
+         "token may `get` their path, as the API server says (default: plain HTTP, to everyone)",
          _directory),
 )  # fmt: skip
 """Those that mean the same in both; the controller's `--listen-address` may also be ""."""

@@ -132,7 +132,7 @@ _CLASS_KEYS: Final = (
     Key("spare-gb", "spare", whole_number(0, _MOST_GIB), "whole number", "10",
         "how many GiB are never promised"),
     Key("stripe", "stripes", whole_number(1, MOST_STRIPES), "whole number", "LVM's choice",
-        "over how many physical volumes a thick volume is striped"),
+        "the number of physical volumes over which a thick volume is striped"),
     Key("stripe-size", "stripe_bytes", _stripe_size, "size as lvcreate has it", "LVM's choice",
         "how much is written to one of them before the next"),
     Key("lvcreate-options", "options", options, "list of words", "[]",

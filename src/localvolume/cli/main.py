@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from localvolume.cli.output import exits
 
+DISTRIBUTION = "local-volume-provisioner"
 COMMANDS = {
     "agent": "serve this node's volumes (the DaemonSet runs this)",
     "clean": "clean one volume (a cleaning Job runs this)",
@@ -32,12 +33,19 @@ COMMANDS = {
     "move-to-csi": "have pods use volumes of the kind local through our CSI driver",
     "check-config": "say what is wrong in configuration files",
     "remove-finalizers": "let PersistentVolumes go on without localvolume, for going back",
+    "completion": "print the script that completes these commands in a shell",
+    "version": "say the version of this command, and those of the cluster's agents and controller",
     "demo": "show the main job, live, and leave nothing behind",
 }
 #: Commands in a distribution of their own, with the package that has them.
 _APART = {"demo": "localvolume_lab"}
 #: Commands that are a package.
-_PACKAGES = {"move-to-csi": "moving", "ui": "seeing.page"}
+_PACKAGES = {
+    "completion": "completing",
+    "move-to-csi": "moving",
+    "ui": "seeing.page",
+    "version": "versions",
+}
 
 
 def module_of(command: str) -> str:
@@ -64,7 +72,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
         from importlib import metadata
 
-        print(metadata.version("local-volume-provisioner"))
+        print(metadata.version(DISTRIBUTION))
         parser.exit()
 
 
@@ -90,19 +98,23 @@ def main(argv: Sequence[str] | None = None, *, program: str = "localvolume") -> 
 
 
 def _run(words: Sequence[str], program: str) -> int:
+    chosen = next((word for word in words if word in installed()), None)
+    arguments = parser_of(program, (chosen,) if chosen else ()).parse_args(words)
+    status: int = arguments.run(arguments)
+    return status
+
+
+def parser_of(program: str, complete: Collection[str]) -> argparse.ArgumentParser:
+    """The parser of all commands. Those of `complete` have their arguments: it imports them."""
     parser = argparse.ArgumentParser(
         prog=program, description="Your nodes' own disks as Kubernetes volumes."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    known = installed()
-    chosen = next((word for word in words if word in known), None)
-    for name, text in known.items():
+    for name, text in installed().items():
         subparser = commands.add_parser(name, help=text, description=text)
-        if name == chosen:
+        if name in complete:
             module = import_module(module_of(name))
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
-    arguments = parser.parse_args(words)
-    status: int = arguments.run(arguments)
-    return status
+    return parser

@@ -1,0 +1,1 @@
+"""Which versions of us there are: of this command, and in the cluster."""

@@ -1,4 +1,4 @@
-"""Hook of mkdocs: where names in code may go to the next line, and where they may not.
+"""Hook of mkdocs: where names may go to the next line, and where they may not.
 
 A browser breaks a line after any hyphen, so a flag loses its dashes. It breaks none inside a long
 name, so one key makes a column of a table as wide as itself.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# Code in sentences and cells has no markup inside; blocks of code have.
-_CODE = re.compile(r"<code>([^<]+)</code>")
+_CODE = re.compile(r"<code>.*?</code>")  # of one line: in a sentence or a cell
+_TEXT = re.compile(r"(?<=>)[^<]+(?=<)")
 _CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _LONG = re.compile(r"\S{18,}")
@@ -25,13 +25,12 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def with_breaks(html: str) -> str:
     """The same text, with flags kept whole, and long names in tables divided at their joints."""
-    html = _CELL.sub(lambda cell: _CODE.sub(_divided, cell[0]), html)
-    return re.sub(r"<code>.*?</code>", _whole, html)
+    html = _CELL.sub(lambda cell: _TEXT.sub(_divided, cell[0]), html)
+    return _CODE.sub(_whole, html)
 
 
-def _divided(code: re.Match[str]) -> str:
-    divided = _LONG.sub(lambda name: _JOINT.sub("<wbr>", name[0]), code[1])
-    return f"<code>{divided}</code>"
+def _divided(text: re.Match[str]) -> str:
+    return _LONG.sub(lambda name: _JOINT.sub("<wbr>", name[0]), text[0])
 
 
 def _whole(code: re.Match[str]) -> str:

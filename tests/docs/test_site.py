@@ -10,6 +10,7 @@ import pytest
 
 from docsite.links import without_leaving
 from docsite.lists import with_whole_lists
+from docsite.tables import with_named_cells
 from docsite.words import with_breaks
 from tests.docs.support_site import DOCS, REPOSITORY, build, copy_sources
 
@@ -144,6 +145,23 @@ def test_a_flag_is_kept_whole_and_a_long_name_in_a_table_is_divided() -> None:
     assert with_breaks(flags) == flags.replace("--node", whole.format("--node")).replace(
         ">--x<", f">{whole.format('--x')}<"
     )
+
+
+def _table(*rows: str) -> str:
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def test_the_cells_of_a_wide_table_have_the_names_of_their_columns() -> None:
+    narrow = _table("<th>a</th><th>b</th>", "<td>1</td><td>2</td>")
+    wide = _table(
+        '<th>a</th><th style="x"><code>"b"</code></th><th></th>',
+        '<td>1</td><td style="x">2</td><td></td>',
+        "<td>4</td><td>5</td><td>6</td>",
+    )
+    named = with_named_cells(f"{narrow} {wide}")
+    assert named.startswith(f"{narrow} <table data-wide>")
+    assert re.findall(r'<td data-column="(.*?)"', named) == 2 * ["a", "&quot;b&quot;", ""]
+    assert re.sub(r' data-(wide|column="[^"]*")', "", named) == f"{narrow} {wide}"
 
 
 # --- as they are read on the forge

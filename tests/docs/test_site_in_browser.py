@@ -147,10 +147,7 @@ def test_no_page_is_wider_than_its_window(
             page.wait_for_function(_TABLES_READY)
             for size in (DESKTOP, PHONE):
                 page.set_viewport_size(size)
-                wide = page.evaluate(_OUTSIDE)
-                if size is DESKTOP:
-                    wide += page.evaluate(_TABLES_TOO_WIDE)
-                if wide:
+                if wide := page.evaluate(_OUTSIDE) + page.evaluate(_TABLES_TOO_WIDE):
                     found[f"{name} at {size['width']}"] = wide
                 if name in SHOWN:
                     shot = f"{name.replace('/', '-').removesuffix('.html')}-{size['width']}.png"
@@ -165,6 +162,19 @@ def test_what_is_too_wide_is_found(browser: Browser, address: str) -> None:
         wide = "const wide = document.createElement('p'); wide.style.width = '500px';"
         page.evaluate(f"() => {{ {wide} document.querySelector('article').append(wide); }}")
         assert page.evaluate(_OUTSIDE) != []
+
+
+def test_a_phone_reads_a_wide_table_row_by_row(browser: Browser, address: str) -> None:
+    with visit(browser, address, PHONE) as page:
+        page.goto(f"{address}/reference/events.html")
+        cells = page.locator("tbody tr", has_text="VolumeVanished").first.locator("td")
+        tops = [cell.bounding_box() for cell in cells.all()]
+        below = [box["y"] for box in tops if box is not None]
+        assert len(below) == 5
+        assert below == sorted({*below})
+        expect(cells.nth(1)).to_have_attribute("data-column", "type")
+        shown = "getComputedStyle(cell, '::before').content"
+        assert cells.nth(1).evaluate(f"cell => {shown}") == '"type: "'
 
 
 @pytest.mark.parametrize("opened", ["from a server", "as files"])

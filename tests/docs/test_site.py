@@ -164,6 +164,43 @@ def test_the_cells_of_a_wide_table_have_the_names_of_their_columns() -> None:
     assert re.sub(r' data-(wide|column="[^"]*")', "", named) == f"{narrow} {wide}"
 
 
+_REACHES_OUT = re.compile(
+    r"<script|<foreignObject|<image|\son\w+=|@import|href=[\"'](?!#)|url\((?!#)", re.IGNORECASE
+)
+
+
+def _faults_of_picture(text: str) -> list[str]:
+    missing = [part for part in ("viewBox=", "<title") if part not in text]
+    return missing + _REACHES_OUT.findall(text)
+
+
+def test_pictures_say_what_they_are_and_take_nothing_from_elsewhere() -> None:
+    found = {
+        path.name: faults
+        for path in sorted((DOCS / "pictures").glob("*.svg"))
+        if (faults := _faults_of_picture(path.read_text()))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<script>x()</script>",
+        '<g onload="x()"/>',
+        '<a href="https://example.com/"/>',
+        '<use xlink:href="other.svg#a"/>',
+        "<style>@import 'x.css';</style>",
+        '<rect fill="url(https://example.com/#a)"/>',
+    ],
+)
+def test_a_picture_that_reaches_out_is_found(part: str) -> None:
+    good = '<svg viewBox="0 0 1 1"><title>x</title><path marker-end="url(#a)"/>{}</svg>'
+    assert _faults_of_picture(good.format("")) == []
+    assert len(_faults_of_picture(good.format(part))) == 1
+    assert _faults_of_picture(good.replace("viewBox", "box").format("")) == ["viewBox="]
+
+
 # --- as they are read on the forge
 
 

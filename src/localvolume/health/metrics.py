@@ -20,7 +20,8 @@ class HealthMetrics(Metrics):
         "1 while a volume is not well, by what is wrong with it",
         "persistentvolume", "claim", "storageclass", "reason")
     used_bytes = gauge("localvolume_prepared_used_bytes",
-        "Bytes in a prepared volume that a claim has", "persistentvolume", "claim", "storageclass")
+        "Bytes in a prepared volume, while a claim has it",
+        "persistentvolume", "claim", "storageclass")
     available_bytes = gauge("localvolume_prepared_available_bytes",
         "Bytes it can still take", "persistentvolume", "claim", "storageclass")
     used_inodes = gauge("localvolume_prepared_used_inodes",

@@ -21,9 +21,9 @@ def printable(text: str) -> str:
 
 
 def print_columns(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], *, none: str, stderr: bool = False
+    titles: Sequence[str], rows: Sequence[Sequence[str | Text]], *, none: str, stderr: bool = False
 ) -> None:
-    """Prints a table, or the sentence `none` if there are no rows."""
+    """Prints a table, or the sentence `none` if there are no rows. A Text is a drawing of ours."""
     if not rows:
         print(none, file=sys.stderr if stderr else sys.stdout)
         return
@@ -31,7 +31,7 @@ def print_columns(
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row))
     table_console(stderr=stderr).print(table)
 
 

@@ -10,6 +10,7 @@ import sys
 from localvolume.cli.output.exits import exit_statuses
 from localvolume.cli.output.unreached import unreached
 from localvolume.cli.seeing.facts import Facts
+from localvolume.cli.seeing.pace import every
 from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read
 from localvolume.cli.seeing.status.overview import overview
 from localvolume.config.flags.table import Flag, add_flags, output
@@ -19,7 +20,8 @@ from localvolume.kube.errors import AccessInvalid, ApiError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "With --check, something that could not be read counts as a problem. "
+        "With --check, something that could not be read counts as a problem. --watch ends by "
+        "Ctrl-C, with the exit status of what it drew last. "
         + exit_statuses(
             "also where there are problems",
             "with --check where there are problems",
@@ -31,15 +33,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         Flag("--node", "NAME", "what concerns this node only", default=""),
         output("table", "wide", "json", "html"),
         Flag("--check", "", "exit with 1 where somebody should look"),
+        Flag("--watch", "", "draw the tables again and again, until Ctrl-C"),
+        every("how often --watch reads the cluster"),
         *ACCESS_FLAGS,
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.watch and arguments.output not in ("table", "wide"):
+        text = f"--watch draws tables: leave out -o {arguments.output}"
+        print(f"localvolume status: {text}", file=sys.stderr)
+        return 2
     try:
+        if arguments.watch:
+            return _watched(arguments)
         facts = asyncio.run(_facts(arguments))
     except (AccessInvalid, ApiError) as error:
         return unreached("status", error)
+    return _said(facts, arguments)
+
+
+def _said(facts: Facts, arguments: argparse.Namespace) -> int:
+    """Prints the status, and returns the exit status."""
     status = overview(facts, arguments.node)
     if arguments.output == "json":
         print(json.dumps(status, indent=2))
@@ -61,3 +76,21 @@ def run(arguments: argparse.Namespace) -> int:
 async def _facts(arguments: argparse.Namespace) -> Facts:
     async with Client(access_of(arguments), user_agent="localvolume-status") as client:
         return await read(client, arguments.selector, arguments.release_namespace)
+
+
+def _watched(arguments: argparse.Namespace) -> int:
+    """Draws until Ctrl-C; returns the exit status of what was drawn last."""
+    from localvolume.cli.seeing.status.watching import watch
+
+    last = 0
+
+    def draw(facts: Facts) -> None:
+        nonlocal last
+        last = _said(facts, arguments)
+        sys.stdout.flush()
+
+    try:
+        asyncio.run(watch(lambda: _facts(arguments), draw, arguments.every))
+    except KeyboardInterrupt:
+        print()
+    return last

@@ -10,21 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from localvolume.cli.rows import printable
-from localvolume.cli.seeing.status.states import STATES
+from localvolume.cli.seeing.status.states import BUSY, STATES, WELL
 
 LONGEST: Final = 2000
 """How many characters of one text are shown."""
 
 HEALTHS: Final = ("good", "busy", "bad")
-
-_HEALTH: Final = {
-    "available": "good",
-    "bound": "good",
-    "released": "busy",
-    "cleaning": "busy",
-    "pending": "busy",
-}
-"""Every other state needs somebody to look."""
 
 
 def page_data(status: Mapping[str, Any], whys: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +59,9 @@ def page_data(status: Mapping[str, Any], whys: Mapping[str, Any]) -> dict[str, A
 
 def health_of(state: str) -> str:
     """One of HEALTHS."""
-    return _HEALTH.get(state, "bad")
+    if state in WELL:
+        return "good"
+    return "busy" if state in BUSY else "bad"
 
 
 def shown(thing: Any) -> Any:

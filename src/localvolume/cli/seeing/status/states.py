@@ -35,6 +35,10 @@ STATES: Final = (
 )
 """Each volume is in exactly one: the counts add up to the number of volumes."""
 
+WELL: Final = frozenset({"available", "bound"})
+BUSY: Final = frozenset({"released", "cleaning", "pending"})
+"""In every other state, somebody should look at the volume."""
+
 VANISHED: Final = "VolumeVanished"
 HOLDING: Final = frozenset(
     {

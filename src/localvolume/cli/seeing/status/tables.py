@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from localvolume.cli.output.console import table_console
 from localvolume.cli.rows import print_columns, printable
+from localvolume.cli.seeing.status.bars import bars
 from localvolume.cli.seeing.words import UNKNOWN, age, size
 
 Shape = Mapping[str, Any]
@@ -19,6 +21,7 @@ def print_status(status: Shape, now: float, *, wide: bool) -> None:
     _print_summary(status)
     _print_problems(status["problems"], now, status["unknown"])
     _print_nodes(status["nodes"])
+    _print_bars(status)
     _print_capacities(status["nodes"])
     _print_claims(status["claims"], now, status["unknown"])
     _print_cleanings(status["cleanings"], now)
@@ -116,6 +119,15 @@ def _print_nodes(nodes: Sequence[Shape]) -> None:
         rows,
         none="no node has anything of localvolume",
     )
+
+
+def _print_bars(status: Shape) -> None:
+    """Bars are for people at a terminal: programs that read the tables see them as before."""
+    console = table_console()
+    unicode = console.encoding.startswith("utf")
+    if console.is_terminal and (rows := bars(status, unicode=unicode)):
+        print()
+        print_columns(("NODE", "BAR", "SIZES"), rows, none="")
 
 
 def _print_capacities(nodes: Sequence[Shape]) -> None:

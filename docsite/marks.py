@@ -74,6 +74,13 @@ OWN: Mapping[str, tuple[str, str]] = {
             "it on claims that no node takes, and so does `localvolume why`. Absent if all can"
         ),
     ),
+    "POOLS_ANNOTATION": (
+        "annotation of a CSIStorageCapacity",
+        (
+            "how large the pools for the class are on the node, in bytes by name, as JSON, for "
+            "`localvolume status` and `ui`. A pool that has a problem is not in it"
+        ),
+    ),
     "RELEASED_ANNOTATION": (
         "annotation of a PersistentVolume",
         (

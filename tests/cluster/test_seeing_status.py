@@ -11,6 +11,7 @@ from localvolume.cli.main import main
 from localvolume_lab.controlplane import ControlPlane
 from tests.cluster.support_accounts import account, rule
 from tests.cluster.support_agent import Lab
+from tests.cluster.support_dynamic import DynamicLab
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_seeing import Seeing, agent_pod
 from tests.faults.support_proxy import Proxy
@@ -55,6 +56,25 @@ def test_a_node_with_its_volumes_claims_and_agent(lab: Lab, seeing: Seeing) -> N
     assert "Problems    none known" in table
     assert cls.host_path("two") not in table
     assert cls.host_path("two") in seeing.ask("status", "--node", lab.node, "-o", "wide").out
+
+
+@pytest.mark.needs("root", "loop", "ext4")
+def test_a_pool_as_large_as_its_agent_says(dynamic: DynamicLab, seeing: Seeing) -> None:
+    dynamic.pool()
+    cls = dynamic.storage_class()
+    dynamic.start()
+    dynamic.made(dynamic.claim(cls, size="8Mi"))
+    size = dynamic.metric("localvolume_pool_size_bytes", pool="fast")
+    assert size is not None
+
+    def pools() -> list[dict[str, Any]]:
+        (node,) = seeing.ask("status", "--node", dynamic.node, "-o", "json").json["nodes"]
+        found: list[dict[str, Any]] = node["pools"]
+        return found
+
+    whole = int(size) - int(size) % 2**20
+    wanted = [{"name": "fast", "volumes": 1, "promisedBytes": 8 * 2**20, "totalBytes": whole}]
+    dynamic.until(pools, lambda found: found == wanted)
 
 
 def test_with_check_the_exit_status_tells_that_somebody_should_look(

@@ -186,10 +186,17 @@ def routed(to: str = "n1", **more: str) -> dict[str, Any]:
     }
 
 
-def room(cls: str, largest: str, node_name: str = "n1") -> CSIStorageCapacity:
+def room(
+    cls: str, largest: str, node_name: str = "n1", *, annotations: Mapping[str, str] | None = None
+) -> CSIStorageCapacity:
     labels = {NODE_LABEL: node_name, "csi.storage.k8s.io/drivername": DYNAMIC}
     body = {
-        "metadata": {"name": f"room-{node_name}", "namespace": "lvp", "labels": labels},
+        "metadata": {
+            "name": f"room-{node_name}",
+            "namespace": "lvp",
+            "labels": labels,
+            "annotations": dict(annotations or {}),
+        },
         "storageClassName": cls,
         "nodeTopology": {"matchLabels": {HOSTNAME: node_name}},
         "capacity": largest,

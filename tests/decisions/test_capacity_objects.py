@@ -38,6 +38,7 @@ from localvolume.volumes.marks import (
     DRIVER_LABEL,
     DYNAMIC_PROVISIONER,
     NODE_LABEL,
+    POOLS_ANNOTATION,
     PROBLEM_ANNOTATION,
     driver_label,
 )
@@ -352,6 +353,20 @@ def test_an_object_says_why_pools_cannot_serve_the_class() -> None:
     assert patch.reason == "no problem is left"
     (patch,) = plan_objects(facts(unable), [made_anew(room("a", 0))])
     assert patch.reason == "its pools have a problem"
+
+
+def test_an_object_says_how_large_the_pools_are() -> None:
+    sized = ClassCapacity("a", DYNAMIC_PROVISIONER, (GIB,), totals=(("fast", 9 * GIB + 1),))
+    (action,) = plan_objects(facts(sized), [])
+    assert isinstance(action, Create)
+    said = manifest(action, NODE, NAMESPACE)["metadata"]["annotations"]
+    assert said == {POOLS_ANNOTATION: f'{{"fast":{9 * GIB}}}'}
+    assert plan_objects(facts(sized), [made(action, NODE)]) == []
+    grown = ClassCapacity("a", DYNAMIC_PROVISIONER, (GIB,), totals=(("fast", 10 * GIB),))
+    for other in (grown, room("a", GIB)):
+        (patch,) = plan_objects(facts(other), [made(action, NODE)])
+        assert isinstance(patch, Patch)
+        assert patch.reason == "its pools have other sizes"
 
 
 def test_a_change_below_a_mebibyte_is_no_change() -> None:

@@ -95,7 +95,7 @@ def of_pool(name: str, pool: str, size: str) -> Any:
     return volume(name, size=size, annotations={"localvolume.dev/pool": f"{pool}/id"})
 
 
-def test_a_node_says_what_its_pools_have_promised_and_leaves_unknown_what_it_alone_knows() -> None:
+def test_a_node_says_what_its_pools_have_promised_and_leaves_unknown_what_nobody_told() -> None:
     things = (of_pool("a", "fast", "1Gi"), of_pool("b", "fast", "2Gi"), of_pool("c", "slow", "?"))
     (found,) = overview(facts(klass(), node(), *things, volume("prepared")))["nodes"]
     assert found["pools"] == [
@@ -104,6 +104,27 @@ def test_a_node_says_what_its_pools_have_promised_and_leaves_unknown_what_it_alo
     ]
     assert found["disks"] is None
     assert found["lastDiskEvent"] is None
+
+
+@pytest.mark.parametrize(
+    ("told", "totals"),
+    [
+        (None, {"fast": None}),
+        ('{"fast":5368709120,"empty":1048576}', {"fast": 5 * 2**30, "empty": 2**20}),
+        ('{"fast":"5Gi","slow":-1,"other":true}', {"fast": None}),
+        ("no JSON", {"fast": None}),
+        ('["fast"]', {"fast": None}),
+        ("[" * 100_000, {"fast": None}),
+    ],
+)
+def test_a_pool_is_as_large_as_its_agent_says_and_else_of_unknown_size(
+    told: str | None, totals: dict[str, int | None]
+) -> None:
+    notes = {} if told is None else {"localvolume.dev/pools": told}
+    things = (of_pool("a", "fast", "1Gi"), room("made", "4Gi", annotations=notes))
+    (found,) = overview(facts(klass(), node(), *things))["nodes"]
+    assert {one["name"]: one["totalBytes"] for one in found["pools"]} == totals
+    assert sum(one["volumes"] for one in found["pools"]) == 1
 
 
 def test_a_node_says_what_its_agent_last_told_of_raw_disks() -> None:

@@ -126,6 +126,13 @@ def test_what_a_class_is_said_to_have_counts_a_shared_room_once() -> None:
     assert (said["both"].capacity, said["both"].maximum) == (2 * SIZE, SIZE)
 
 
+def test_a_class_is_told_how_large_its_pools_are_but_not_those_that_cannot_be_used() -> None:
+    for_a, for_b = pool(name="one", classes=("a",), room=SIZE), pool(name="two", classes=("b",))
+    dark = pool(name="dark", classes=("a",), problem="it is not mounted")
+    made = plan(facts(for_a, for_b, dark, *CLASSES))
+    assert made.totals == {"a": {"one": SIZE}, "b": {"two": 100 * GIB}}
+
+
 def test_logical_volumes_share_no_filesystem() -> None:
     full = lvm_pool(record(1, size_bytes=SIZE, backend="lvm", directory=""), name="a", room=0)
     assert with_neighbours([full, lvm_pool(name="b", room=SIZE)])[1].beside.names == ()

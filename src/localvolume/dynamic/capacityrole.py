@@ -192,7 +192,8 @@ class CapacityRole:
         elif isinstance(action, Patch):
             meta = action.object.metadata
             bound = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-            said = {marks.PROBLEM_ANNOTATION: None, **notes(action.desired)}
+            no_more = {marks.PROBLEM_ANNOTATION: None, marks.POOLS_ANNOTATION: None}
+            said = {**no_more, **notes(action.desired)}
             metadata = {**bound, "annotations": said}
             patch = MergePatch({"metadata": metadata, **action.desired.sizes})
             made = await self.client.patch(STORAGE_CAPACITIES, meta.name, patch, self.namespace)

@@ -571,9 +571,11 @@ class Plan:
 
     Pools on one filesystem share one capacity. `largest` is the largest volume that fits into any
     of a class's pools, in bytes. `unfit` says why some of them cannot serve it, "" if all can.
+    `totals` says how large a class's pools are, in bytes by name, as far as that is known.
     """
 
     actions: Sequence[Action]
     capacity: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     largest: Mapping[str, int] = field(default_factory=dict)
     unfit: Mapping[str, str] = field(default_factory=dict)
+    totals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

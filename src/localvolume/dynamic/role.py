@@ -348,6 +348,7 @@ class DynamicRole:
                 capacity,
                 made.unfit[name],
                 largest=made.largest[name],
+                totals=tuple(sorted(made.totals[name].items())),
             )
             for name, capacity in made.capacity.items()
         ]

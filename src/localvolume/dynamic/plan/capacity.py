@@ -11,6 +11,7 @@ Objects that are not `ours` are left alone, whatever they say about this node.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -38,7 +39,7 @@ class ClassCapacity:
     Pools on one filesystem share one capacity. A pool with a problem has capacity 0, so that the
     node is not chosen for it. Without any pool the class has no object. `largest` is the largest
     volume that fits into any of the pools, as not all that is free in a volume group can always go
-    into one volume; None: the largest capacity.
+    into one volume; None: the largest capacity. `totals` are the sizes of pools, by name.
     """
 
     class_name: str
@@ -46,6 +47,7 @@ class ClassCapacity:
     capacities: tuple[int, ...]
     problem: str = ""
     largest: int | None = None
+    totals: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Desired:
     capacity: int
     maximum: int
     problem: str = ""
+    totals: tuple[tuple[str, int], ...] = ()
 
     @property
     def sizes(self) -> dict[str, str]:
@@ -125,6 +128,7 @@ def desired_objects(classes: Sequence[ClassCapacity]) -> dict[str, Desired]:
             _whole(sum(max(0, size) for size in capacity.capacities)),
             _whole(max(capacity.capacities) if capacity.largest is None else capacity.largest),
             _clause(capacity.problem),
+            tuple((name, _whole(total)) for name, total in capacity.totals),
         )
         for capacity in classes
         if capacity.capacities
@@ -217,7 +221,10 @@ def manifest(create: Create, node: NodeFacts, namespace: str) -> dict[str, Any]:
 
 def notes(desired: Desired) -> dict[str, str]:
     """The annotations of an object that says this."""
-    return {marks.PROBLEM_ANNOTATION: desired.problem} if desired.problem else {}
+    found = {marks.PROBLEM_ANNOTATION: desired.problem} if desired.problem else {}
+    if desired.totals:
+        found[marks.POOLS_ANNOTATION] = json.dumps(dict(desired.totals), separators=(",", ":"))
+    return found
 
 
 def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> str:
@@ -243,8 +250,11 @@ def _difference(thing: CSIStorageCapacity, desired: Desired) -> str:
     # Read in the log whenever volumes come and go: nothing is wrong, and nobody has to do anything.
     told = f"the scheduler is told the room that is left: {', '.join(changed)}"
     differences = [told] if changed else []
-    if thing.metadata.annotations.get(marks.PROBLEM_ANNOTATION, "") != desired.problem:
+    there, wanted_notes = thing.metadata.annotations, notes(desired)
+    if there.get(marks.PROBLEM_ANNOTATION, "") != desired.problem:
         differences.append("its pools have a problem" if desired.problem else "no problem is left")
+    if there.get(marks.POOLS_ANNOTATION) != wanted_notes.get(marks.POOLS_ANNOTATION):
+        differences.append("its pools have other sizes")
     return "; ".join(differences)
 
 

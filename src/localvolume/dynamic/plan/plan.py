@@ -76,7 +76,11 @@ def plan(facts: Facts) -> Plan:
         actions[call.key] = action
     chosen = [actions[name] for name in sorted(actions) if name not in facts.busy]
     return Plan(
-        chosen, capacity_of_classes(world), largest_of_classes(world), unfit_of_classes(world)
+        chosen,
+        capacity_of_classes(world),
+        largest_of_classes(world),
+        unfit_of_classes(world),
+        totals_of_classes(world),
     )
 
 
@@ -122,6 +126,20 @@ def _by_class(
             capacities[place] = max(size, capacities.get(place, 0))
         capacity[name] = tuple(capacities.values())
     return capacity
+
+
+def totals_of_classes(world: World) -> dict[str, dict[str, int]]:
+    """For each of the same classes: how large its pools without a problem are, in bytes by name."""
+    found: dict[str, dict[str, int]] = {}
+    for name, class_facts in world.facts.classes.items():
+        pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
+        if pools:
+            found[name] = {
+                pool.config.name: pool.report.total_bytes
+                for pool in pools
+                if pool.report.total_bytes and not pool.report.problem
+            }
+    return found
 
 
 def unfit_of_classes(world: World) -> dict[str, str]:

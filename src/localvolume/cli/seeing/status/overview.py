@@ -272,7 +272,7 @@ def _node(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shape:
         "lastEvent": _event(events[0]) if events else None,
         "classes": None if facts.volumes is None else _classes(facts, own),
         "rooms": _capacities(facts, name),
-        "pools": None if facts.volumes is None else pools.pools_of(own),
+        "pools": None if facts.volumes is None else pools.pools_of(facts, name, own),
         "disks": None,
         "lastDiskEvent": _event(said) if (said := pools.last_of_disks(facts, name)) else None,
     }

@@ -28,7 +28,7 @@ from localvolume_lab.controlplane.assets import (
 from localvolume_lab.controlplane.progress import Progress
 
 BINARY = "components"
-#: Measured on two cores with empty Go caches; said before the wait, and in the README.
+#: Measured on two cores with empty Go caches; said before the wait, and in docs/demo.md.
 EXPECTATION = "about 9 minutes on two cores the first time, and 4 GB of disk in Go's caches"
 
 #: Where packages and tarballs put a Go that may be newer than the one on PATH.

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,10 +27,15 @@ class QueryRefused(Exception):
 
 
 class Prometheus:
-    """Runs while it is entered. `scrape`: ports of this machine by the labels of their targets."""
+    """Runs while it is entered. `scrape`: ports of this machine by the labels of their targets;
+    `jobs`: whole scrape configurations beside these."""
 
     def __init__(
-        self, directory: Path, scrape: Mapping[int, Mapping[str, str]], rules: Path
+        self,
+        directory: Path,
+        scrape: Mapping[int, Mapping[str, str]],
+        rules: Path,
+        jobs: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.directory = directory
         self.port = free_ports(1)[0]
@@ -48,7 +53,8 @@ class Prometheus:
                     "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": dict(labels)}],
                 }
                 for port, labels in scrape.items()
-            ],
+            ]
+            + [dict(job) for job in jobs],
         }
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0.0

@@ -53,7 +53,8 @@ def test_controller_may_do_nothing_on_its_node(full: list[Object]) -> None:
         *("controller", "--log-format=json", "--storageclass-names=others,made"),
         *("--pvc-deletion-delay=60s", "--node-return-period=24h"),
         *("--stale-pv-discovery-interval=10s", "--resync=10m", "--worker-threads=10"),
-        *("--metrics-path=/metrics", "--leader-elect-lease-duration=30s"),
+        *("--listen-address=:8081", "--metrics-path=/metrics"),
+        "--leader-elect-lease-duration=30s",
     ]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from localvolume.cli.main import main
+from localvolume.config.flags.listening import AGENT_LISTEN_ADDRESS, CONTROLLER_LISTEN_ADDRESS
 from localvolume.config.provisioner import OURS
 from localvolume_lab.controlplane import ControlPlane, RequestFailed
 from localvolume_lab.controlplane.ports import free_ports
@@ -32,7 +33,14 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
         assert main(["controller", f"--listen-address={address}"]) == 1
-    assert "address already in use" in capsys.readouterr().err.lower()
+    said = capsys.readouterr().err
+    assert said.startswith(f"localvolume controller: {address} is an address already in use: ")
+    assert "choose another by --listen-address" in said
+
+
+def test_agent_and_controller_share_a_host() -> None:
+    assert AGENT_LISTEN_ADDRESS == ":8080", "as upstream's provisioner"
+    assert CONTROLLER_LISTEN_ADDRESS != AGENT_LISTEN_ADDRESS
 
 
 def test_it_carries_only_what_it_needs() -> None:

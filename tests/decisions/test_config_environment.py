@@ -112,6 +112,7 @@ def test_all_flags() -> None:
 )
 def test_listen_addresses_are_gos(text: str, address: ListenAddress) -> None:
     assert parse_listen_address(text) == address
+    assert parse_listen_address(str(address)) == address
 
 
 @pytest.mark.parametrize(

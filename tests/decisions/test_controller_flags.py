@@ -27,7 +27,7 @@ def test_upstreams_defaults() -> None:
     assert options.pace.lost == 10
     assert options.pace.at_a_time == 10
     assert options.pace.resync == 600
-    assert options.listen_address == ListenAddress(None, 8080)
+    assert options.listen_address == ListenAddress(None, 8081)
     assert options.metrics_path == "/metrics"
     assert options.metrics_certificate is None
     assert options.kubeconfig is None

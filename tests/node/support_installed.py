@@ -56,7 +56,8 @@ class Installed:
 
     def ask(self, pod: Object, path: str) -> str:
         """What a pod answers on its port for metrics and health, asked on its node."""
-        url = f"http://{pod['status']['podIP']}:8080{path}"
+        (port,) = pod["spec"]["containers"][0]["ports"]
+        url = f"http://{pod['status']['podIP']}:{port['containerPort']}{path}"
         return self.node.run(["busybox", "wget", "-q", "-O", "-", url])
 
     def volumes(self, class_name: str) -> list[Object]:

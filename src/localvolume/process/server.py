@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import logging
 import socket
@@ -34,7 +35,20 @@ Accept = Callable[[socket.socket], socket.socket]
 
 
 def listen(address: ListenAddress) -> socket.socket:
-    """A listening socket; without a host, for both IPv4 and IPv6. Raises OSError."""
+    """A listening socket; without a host, for both IPv4 and IPv6. Raises OSError, saying what to
+    do where the address is taken."""
+    try:
+        return _listening(address)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise OSError(
+            f"{address} is an address already in use: stop what listens "
+            "there, or choose another by --listen-address"
+        ) from error
+
+
+def _listening(address: ListenAddress) -> socket.socket:
     if address.host is None and socket.has_dualstack_ipv6():
         return socket.create_server(
             ("", address.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=CLIENTS

@@ -12,7 +12,7 @@ given, nothing is looked at periodically on their account.
 from typing import Final
 
 from localvolume.config.flags.listening import (
-    DEFAULT_LISTEN_ADDRESS,
+    AGENT_LISTEN_ADDRESS,
     SERVING_FLAGS,
     parse_listen_address,
 )
@@ -69,7 +69,7 @@ POOL_FLAGS: Final = (
 
 AGENT_FLAGS: Final = (
     Flag("--listen-address", "[HOST]:PORT", "where metrics and /ready are served",
-         parse_listen_address, DEFAULT_LISTEN_ADDRESS),
+         parse_listen_address, AGENT_LISTEN_ADDRESS),
     *SERVING_FLAGS,
     Flag("--discovery-period", "DURATION",
          "look at all discovery directories at least this often "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from localvolume.config.flags.listening import (
-    DEFAULT_LISTEN_ADDRESS,
+    CONTROLLER_LISTEN_ADDRESS,
     SERVING_FLAGS,
     ListenAddress,
     parse_listen_address,
@@ -131,7 +131,7 @@ CONTROLLER_FLAGS: Final = (
          _workers, "10"),
     Flag("--listen-address", "[HOST]:PORT",
          'where metrics, /ready and /healthz are served; "" for nowhere',
-         _listen_address, DEFAULT_LISTEN_ADDRESS),
+         _listen_address, CONTROLLER_LISTEN_ADDRESS),
     *SERVING_FLAGS,
     Flag("--kubeconfig", "FILE",
          "how to reach the API server (default: KUBECONFIG, else the pod's service account)"),

@@ -5,7 +5,12 @@ from typing import Final
 
 from localvolume.config.flags.table import Flag
 
-DEFAULT_LISTEN_ADDRESS: Final = ":8080"
+AGENT_LISTEN_ADDRESS: Final = ":8080"
+"""Upstream's provisioner has it, too."""
+
+CONTROLLER_LISTEN_ADDRESS: Final = ":8081"
+"""Not the agent's: both may run on one host, or in its network."""
+
 DEFAULT_METRICS_PATH: Final = "/metrics"
 _HIGHEST_PORT: Final = 65535
 
@@ -16,6 +21,10 @@ class ListenAddress:
 
     host: str | None
     port: int
+
+    def __str__(self) -> str:
+        host = self.host or ""
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
 def parse_listen_address(text: str) -> ListenAddress:

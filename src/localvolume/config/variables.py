@@ -149,11 +149,14 @@ LVM_USE_THIN_VOLUMES: Final = Variable(
 LVM_THIN_POOL: Final = Variable(
     "LVM_THIN_POOL", str, "agent, orphans", "elastic-local-thinpool", "elastic's thin pool",
     "elastic-local-thinpool")
+NO_COLOR: Final = Variable(
+    "NO_COLOR", bool, "all", "1",
+    "not empty: tables have no style, neither colour nor bold ([no-color.org](https://no-color.org))")
 
 VARIABLES: Final[tuple[Variable[Any], ...]] = (
     MY_NODE_NAME, MY_NAMESPACE, MY_POD_NAME, KUBECONFIG, JOB_CONTAINER_IMAGE, LOCAL_PV_BLKDEVICE,
     LOCAL_PV_FILESYSTEM, KUBELET_DIR, RECORDS_DIR, MUST_BE_CONFINED, KUTTI_NODE_NAME,
     KUTTI_ROOT_PATH, OPENEBS_IO_BASE_PATH, DRIVER_KIND, NODE_NAME, LVM_VOLUME_GROUP,
-    LVM_USE_THIN_VOLUMES, LVM_THIN_POOL,
+    LVM_USE_THIN_VOLUMES, LVM_THIN_POOL, NO_COLOR,
 )
 # fmt: on

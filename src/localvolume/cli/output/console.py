@@ -8,6 +8,8 @@ from typing import Literal, NoReturn
 
 from rich.console import Console as RichConsole
 
+from localvolume.config.variables import NO_COLOR
+
 _WIDE = 400
 
 
@@ -19,7 +21,7 @@ class _Console(RichConsole):
 
 def color_system() -> Literal["auto"] | None:
     """What rich may style text with: nothing with NO_COLOR, for which rich leaves bold text."""
-    return None if os.environ.get("NO_COLOR") else "auto"
+    return None if NO_COLOR.read(os.environ) else "auto"
 
 
 def table_console(*, stderr: bool = False) -> RichConsole:

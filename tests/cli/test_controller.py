@@ -39,8 +39,9 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_agent_and_controller_share_a_host() -> None:
-    assert AGENT_LISTEN_ADDRESS == ":8080", "as upstream's provisioner"
-    assert CONTROLLER_LISTEN_ADDRESS != AGENT_LISTEN_ADDRESS
+    agent, controller = str(AGENT_LISTEN_ADDRESS), str(CONTROLLER_LISTEN_ADDRESS)
+    assert agent == ":8080", "as upstream's provisioner"
+    assert controller != agent
 
 
 def test_it_carries_only_what_it_needs() -> None:

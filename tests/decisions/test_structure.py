@@ -34,7 +34,12 @@ def test_no_directory_has_more_modules_than_one_can_survey(root: str) -> None:
 
 
 def test_the_layout_that_the_page_for_contributors_shows_is_the_trees() -> None:
-    layout = (ROOT / "docs/contributing.md").read_text().split("```\nsrc/localvolume/\n")[1].split("```")[0]
+    layout = (
+        (ROOT / "docs/contributing.md")
+        .read_text()
+        .split("```\nsrc/localvolume/\n")[1]
+        .split("```")[0]
+    )
     shown, room = set(), Path("src/localvolume")
     for line in layout.splitlines():
         name = line[2:].split("/ ")[0] if line.startswith("  ") else ""

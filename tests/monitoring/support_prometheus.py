@@ -39,7 +39,7 @@ class Prometheus:
     ) -> None:
         self.directory = directory
         self.port = free_ports(1)[0]
-        self._config = {
+        self._config: dict[str, Any] = {
             "global": {
                 "scrape_interval": "1s",
                 "scrape_timeout": "1s",

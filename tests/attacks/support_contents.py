@@ -23,8 +23,8 @@ Object = dict[str, Any]
 LET_GO: Object = {"metadata": {"finalizers": None}}
 OWNER = [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "x"}]
 
-NO_MORE = "an agent changes annotations, its finalizer and the status alone"
-NO_NOTE = "an agent annotates its node, and whether it is being cut"
+NO_MORE = "an agent changes only annotations, its finalizer and the status of"
+NO_NOTE = "only with its node, and with whether it is being cut"
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def test_a_token_changes_nothing_of_a_version_that_no_policy_knows(
     path = f"{OLDER}/{objects.make(OLDER, body)['metadata']['name']}"
     told = [{"volumeHandle": "volume-1", "snapshotHandle": "anybodys", "readyToUse": True}]
     lie = {"volumeGroupSnapshotHandle": "group-1", "volumeSnapshotInfoList": told}
-    why = f"an agent changes {CONTENTS} in the version v1 alone"
+    why = f"an agent changes {CONTENTS} only in version v1"
     assert why in thief.refusal("PATCH", f"{path}/status", {"status": lie}, really=True)
     assert why in thief.refusal("PATCH", path, {"spec": {"deletionPolicy": "Delete"}}, really=True)
     assert "status" not in older_kind.request("GET", path)

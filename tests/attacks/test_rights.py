@@ -559,7 +559,7 @@ def test_a_job_stays_as_it_was_made(stolen: Stolen, patch: Object, unique: str) 
     body["metadata"] |= {"name": unique, "ownerReferences": [owner(stolen)]}
     stolen.objects.make(JOBS, body)
     said = stolen.agent.refusal("PATCH", f"{JOBS}/{unique}", patch)
-    assert "of a Job an agent changes labels and annotations alone" in said
+    assert "an agent changes only labels and annotations of a Job" in said
     label = {"metadata": {"labels": {"example.com/x": "y"}}}
     assert stolen.agent.refusal("PATCH", f"{JOBS}/{unique}", label) == ""
 

@@ -135,8 +135,8 @@ def test_it_deletes_volumes_of_listed_classes_alone(stolen: Stolen) -> None:
 
 def test_it_touches_no_volume_of_somebody_else(stolen: Stolen) -> None:
     for path in (stolen.volume("bare"), stolen.volume("others", by="example.com/theirs")):
-        assert "none of our agents" in stolen.refused("PATCH", path, label("node-a"))
-        assert "none of our agents" in stolen.refused("PATCH", path, note(LOST_SINCE, "x"))
+        assert "one of our agents" in stolen.refused("PATCH", path, label("node-a"))
+        assert "one of our agents" in stolen.refused("PATCH", path, note(LOST_SINCE, "x"))
     for path in (
         stolen.volume("static", by=STATIC),
         stolen.volume("replaced", by="openebs.io/local"),
@@ -151,7 +151,7 @@ def test_a_volume_keeps_the_label_of_its_node(stolen: Stolen) -> None:
     path = stolen.volume("kept", LOST, node="node-a", by=STATIC)
     for value in ("node-b", "", None):
         said = stolen.refused("PATCH", path, label(value))
-        assert "once, and changes it no more" in said
+        assert "once, and never changes it" in said
     assert stolen.refused("PATCH", path, note(LOST_SINCE, "2026-01-01T00:00:00Z")) == ""
 
 
@@ -168,12 +168,12 @@ def test_nothing_else_of_a_volume_is_the_controllers_to_change(stolen: Stolen) -
         {"metadata": {"ownerReferences": [owner]}},
     ):
         said = stolen.refused("PATCH", path, body)
-        assert "changes the label of its node, and since when" in said, body
+        assert "changes only the label of a volume's node, and since when" in said, body
 
 
 def test_our_finalizer_stays(stolen: Stolen) -> None:
     """Without it the object goes before a tenant's data does."""
-    takes = "takes only our finalizer away"
+    takes = "removes only our finalizer"
     both = (FINALIZER, OTHERS)
     kept = stolen.volume("kept", node="node-a", by=STATIC, finalizers=both)
     lost = stolen.volume("lost", LOST, node="node-a", by=STATIC, finalizers=both)
@@ -196,7 +196,7 @@ def test_our_finalizer_stays(stolen: Stolen) -> None:
 
 
 def test_it_holds_only_flexvolumes(stolen: Stolen) -> None:
-    takes = "takes only our finalizer away"
+    takes = "removes only our finalizer"
     disk = stolen.volume("disk", LOST, node="node-a", by=STATIC)
     flex = stolen.volume("flex", **FLEXVOLUME)
     before = stolen.finalizers(flex)
@@ -218,7 +218,7 @@ def test_it_deletes_claims_of_listed_classes_alone(stolen: Stolen) -> None:
 
 
 def test_of_a_claim_it_changes_where_it_goes_alone(stolen: Stolen) -> None:
-    changes = "takes its selected node away"
+    changes = "removes its selected node"
     notes = {"example.com/owner": "a", SELECTED: "node-a"}
     path = stolen.claim("one", "any", annotations=notes, labels={"app": "one"})
     for body in (
@@ -273,7 +273,7 @@ def test_it_speaks_in_its_own_name_alone(stolen: Stolen) -> None:
         event(name, "PersistentVolume", "local-volume-provisioner", "local-volume-provisioner"),
     ):
         assert "only in its own name" in stolen.refused("POST", EVENTS, one)
-    assert "of volumes and of claims" in stolen.refused("POST", EVENTS, event(name, "Node"))
+    assert "only about volumes and claims" in stolen.refused("POST", EVENTS, event(name, "Node"))
     for kind in ("PersistentVolume", "PersistentVolumeClaim"):
         assert stolen.refused("POST", EVENTS, event(name, kind)) == ""
 
@@ -286,6 +286,6 @@ def test_it_changes_nothing_that_another_said(stolen: Stolen) -> None:
     ]
     taken = {"source": {"component": COMPONENT}, "reportingComponent": COMPONENT, "message": "no"}
     about = {"involvedObject": {"name": "y"}}
-    assert "may not change what another said" in stolen.refused("PATCH", paths[0], taken)
-    assert "or of what it said it" in stolen.refused("PATCH", paths[1], about)
+    assert "may not change an Event of another" in stolen.refused("PATCH", paths[0], taken)
+    assert "or what an Event is about" in stolen.refused("PATCH", paths[1], about)
     assert stolen.refused("PATCH", paths[1], {"count": 2}) == ""

@@ -44,8 +44,8 @@ HANDLES = {"volumeGroupSnapshotHandle": "group", "volumeSnapshotHandles": ["csi-
 
 NOT_OWN = f"may not change the content of a group of the node {OTHER}"
 MUST_SAY = f"may change only contents of groups with the annotation localvolume.dev/node: {NODE}"
-KEEPS = "an agent takes only the finalizer of groups off a content"
-NO_STATUS = "may say how a group is only where the annotation"
+KEEPS = "an agent removes only the finalizer of groups from a content"
+NO_STATUS = "may report the status of a group only where the annotation"
 ONE_HANDLE = "an agent says once which group a content stands for"
 ONE_LIST = "an agent says once which snapshots a group has, and only of the volumes"
 

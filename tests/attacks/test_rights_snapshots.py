@@ -50,10 +50,10 @@ CUT = {"snapshotHandle": "csi-own", "readyToUse": True, "creationTime": 1, "rest
 
 NOT_OWN = f"may not change the content of a snapshot of the node {OTHER}"
 MUST_SAY = f"may change only contents of snapshots with the annotation localvolume.dev/node: {NODE}"
-KEEPS = "an agent takes only the finalizer of snapshots off a content"
-NO_STATUS = "may say how a snapshot is only where the annotation"
+KEEPS = "an agent removes only the finalizer of snapshots from a content"
+NO_STATUS = "may report the status of a snapshot only where the annotation"
 ONE_HANDLE = "an agent says once which snapshot a content stands for"
-NO_GROUP = "only of a snapshot that was named by hand that it is one of a group"
+NO_GROUP = "an agent reports a group only for a snapshot that was named by hand"
 
 KIND = Kind(
     type={"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent"},
@@ -281,7 +281,7 @@ def test_the_source_of_a_clone_is_kept_and_no_other_claim(
 
     bound = claim("bound", NODE, "none-such")
     assert with_finalizers(bound, CLONING) == ""
-    alone = "an agent changes provisioner.storage.kubernetes.io/cloning-protection alone"
+    alone = "an agent changes only the finalizer provisioner.storage.kubernetes.io/cloning-protection"
     assert alone in with_finalizers(bound, "example.com/x")
     assert alone in without(bound, "kubernetes.io/pvc-protection")
     assert alone in with_finalizers(claim("new", NODE), CLONING)
@@ -299,7 +299,7 @@ def test_an_agent_says_something_of_contents(agent: Caller, unique: str) -> None
     assert said == ""
     assert agent.refusal("POST", EVENTS, event(f"{unique}-v", NODE, "VolumeSnapshot", "x")) == ""
     said = agent.refusal("POST", EVENTS, event(unique, NODE, "VolumeSnapshotClass", "x"))
-    assert "of snapshots and their contents and of its own Node" in said
+    assert "snapshots, their contents and its own Node" in said
 
 
 def test_the_api_server_finds_no_mistake_in_the_policies(rights: Rights) -> None:

@@ -88,7 +88,7 @@ def on_jobs(a: Belongings, b: Belongings) -> Iterator[Attempt]:
     ):
         yield Attempt(f"run a Job {what}", "POST", JOBS, job(b.node, **pod), said)
     template = {"spec": {"template": {"spec": {"nodeSelector": {HOSTNAME: a.node}}}}}
-    changes = "of a Job an agent changes labels and annotations alone"
+    changes = "an agent changes only labels and annotations of a Job"
     yield Attempt("move a Job to A", "PATCH", b.job, template, changes)
     yield Attempt("run a Job on B", "POST", JOBS, job(b.node))
     yield Attempt("delete a Job of B", "DELETE", b.job)
@@ -125,8 +125,8 @@ def on_nodes(a: Belongings, b: Belongings) -> Iterator[Attempt]:
     other = {"key": "example.com/other", "effect": "NoSchedule"}
     taints = {"spec": {"taints": [other]}}
     touch = f"may not touch the Node {a.node}"
-    off = f"an agent takes the taint {TAINT} off its Node, and no other"
-    alone = "of its Node an agent changes the taints alone"
+    off = f"an agent removes no taint but {TAINT} from its Node"
+    alone = "an agent changes only the taints of its Node"
     gone = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "gone"}
     yield Attempt("take the taint off A", "PATCH", foreign, taints, touch)
     yield Attempt("take another taint off B", "PATCH", own, {"spec": {"taints": None}}, off)
@@ -157,13 +157,13 @@ def on_events(a: Belongings, b: Belongings) -> Iterator[Attempt]:
     yield Attempt("speak as the kubelet", "POST", EVENTS, body, "only in its own name")
     for kind, about in (("Pod", "x"), ("Secret", "x"), ("Node", a.node)):
         body = event(name, b.node, kind, about)
-        said = "may say something of volumes, of claims and of its own Node"
+        said = "may report Events only about volumes, claims and its own Node"
         yield Attempt(f"speak of a {kind}", "POST", EVENTS, body, said)
     theirs = {"source": {"host": b.node}, "reportingInstance": b.node, "message": "mine"}
-    yield Attempt("take over what A said", "PATCH", a.event, theirs, "may not change what another")
+    yield Attempt("take over what A said", "PATCH", a.event, theirs, "may not change an Event of another")
     yield Attempt("change what A said", "PATCH", a.event, {"count": 9}, "only in its own name")
     moved = {"involvedObject": {"name": "another"}}
-    yield Attempt("say it of another", "PATCH", b.event, moved, "may not change what another said")
+    yield Attempt("say it of another", "PATCH", b.event, moved, "may not change an Event of another")
     yield Attempt("speak of B", "POST", EVENTS, event(name, b.node, "Node", b.node))
     yield Attempt("say it again", "PATCH", b.event, {"count": 2})
 

@@ -152,7 +152,7 @@ def on_claims(a: Belongings, b: Belongings) -> Iterator[Attempt]:
     yield Attempt("give a claim back, selected", "PATCH", b.claim, labelled(None), give)
     to = {"metadata": {"annotations": {SELECTED: a.node}}}
     yield Attempt("select A for a claim of B", "PATCH", b.claim, to, "selects no node")
-    of_a_claim = "of a claim an agent changes"
+    of_a_claim = "an agent changes only a claim's"
     nobody = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "gone"}
     for what, body in (
         ("let a claim of B go", {"metadata": {"finalizers": None}}),

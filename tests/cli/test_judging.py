@@ -151,3 +151,21 @@ def test_whether_this_machine_is_a_node(
     assert checked(config, capsys, "--no-host-checks") == "good: 1 pool\n"
     monkeypatch.setenv("KUBELET_DIR", "none")
     assert "No executables" in checked(config, capsys, "-o", "text")
+
+
+def test_pools_of_what_is_replaced_are_planned_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the flags and the environment of the agent, which has no ConfigMap of ours."""
+    away, data = tmp_path / "away", tmp_path / "data"
+    data.mkdir()
+    monkeypatch.setenv("KUTTI_ROOT_PATH", str(data))
+    monkeypatch.setenv("KUTTI_NODE_NAME", "n")
+    words = ["--config", str(tmp_path / "none"), "--openebs-base-path", str(away)]
+    assert main(["plan", *words, "--node", "n", "--offline", "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert sorted(row["path"] for row in rows) == [str(away), str(data)]
+    assert "No such file or directory" in rows[0]["reason"]
+    monkeypatch.setenv("KUTTI_ROOT_PATH", "data")
+    assert main(["plan", *words, "--node", "n", "--offline"]) != 0
+    assert "KUTTI_ROOT_PATH" in capsys.readouterr().err

@@ -187,6 +187,18 @@ def test_what_belongs_to_nobody_is_listed_and_stays(dynamic: DynamicLab) -> None
     found = json.loads(done.stdout)
     assert [(one["place"], one["name"]) for one in found] == [(name, name), ("stray", "")]
     assert found[0]["claim"].startswith("default/")
+    planned = _command(
+        dynamic,
+        *("plan", "--config", str(dynamic.config_directory), "--node", dynamic.node),
+        *("-o", "json"),
+    )
+    assert planned.returncode == 0, planned.stderr
+    rows = [row for row in json.loads(planned.stdout) if row.get("pool") == "fast"]
+    assert [(row["path"], row["verdict"]) for row in rows] == [
+        (str(pool.directory), "serve"),
+        (f"{pool.directory}/{name}", "orphan"),
+        (f"{pool.directory}/stray", "orphan"),
+    ]
     assert (where / "rows").read_text() == "precious"
     assert "stray" in os.listdir(pool.directory)
 

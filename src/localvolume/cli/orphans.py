@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from localvolume.backends.pool.survey import survey
 from localvolume.cli.output.exits import UNREACHED, USAGE, exit_statuses
 from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_node
+from localvolume.cli.rows import print_columns, print_value
 from localvolume.config.environment import EnvironmentInvalid
 from localvolume.config.flags.agent import CONFIG, POOL_FLAGS
 from localvolume.config.flags.table import KUBECONFIG, Flag, add_flags, output, values
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "none", "some", unreached="the cluster could not be asked, or a pool not looked into"
     )
     node = Flag("--node", "NAME", "this node's name (default: MY_NODE_NAME)")
-    add_flags(parser, CONFIG, node, *POOL_FLAGS, KUBECONFIG, output("table", "json"))
+    add_flags(parser, CONFIG, node, *POOL_FLAGS, KUBECONFIG, output("table", "json", "yaml"))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     except (AccessInvalid, ApiError) as error:
         return unreached("orphans", error)
     found = orphans_of(pools, volumes, claims)
-    if arguments.output == "json":
-        print(json.dumps([asdict(orphan) for orphan in found], indent=2))
+    if arguments.output != "table":
+        print_value([asdict(orphan) for orphan in found], arguments.output)
     else:
         _print(found)
     problems = {one.config.name: one.report.problem for one in pools if one.report.problem}
@@ -102,8 +102,6 @@ def _volumes(kubeconfig: str | None) -> dict[str, PersistentVolume]:
 
 
 def _print(found: list[Orphan]) -> None:
-    from localvolume.cli.rows import print_columns
-
     print_columns(
         ("POOL", "PLACE", "PV", "CLAIM", "SIZE"),
         [

@@ -18,22 +18,24 @@ from localvolume.cli.ownpod import own_namespace, own_node, own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.planning import facts as planned_facts
 from localvolume.cli.planning import pools, snapshots
-from localvolume.cli.planning.rows import volume_rows
+from localvolume.cli.planning.rows import kept, orphan_rows, volume_rows
 from localvolume.cli.rows import print_rows
-from localvolume.config.flags.agent import CONFIG_DIRECTORY
-from localvolume.config.flags.table import KUBECONFIG, Flag, add_flags, output
-from localvolume.config.loading import load
+from localvolume.config.environment import EnvironmentInvalid
+from localvolume.config.flags.agent import CONFIG, POOL_FLAGS
+from localvolume.config.flags.table import KUBECONFIG, Flag, add_flags, output, values
 from localvolume.config.model import Configuration, ConfigurationInvalid
+from localvolume.config.sources import Others, loader
 from localvolume.config.syntax.names import fault_of_label_value
 from localvolume.config.variables import KUBELET_DIR, RECORDS_DIR
 from localvolume.disks.model import DiskPlan
+from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.dynamic.plan.plan import plan as plan_dynamic
 from localvolume.dynamic.plan.world import World
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError, NotThere, TellTheAdministrator
-from localvolume.kube.kinds import JOBS, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, Kind, T
+from localvolume.kube.kinds import CLAIMS, JOBS, NODES, PERSISTENT_VOLUMES, STORAGE_CLASSES, Kind, T
 from localvolume.kube.listing import listed
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.podmounts import PodMounts
@@ -49,7 +51,7 @@ from localvolume.static.recording import Records
 from localvolume.static.strangers import Strangers
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts, node_facts
-from localvolume.volumes.objects import is_static, path_of
+from localvolume.volumes.objects import is_static, path_of, record_name_of
 
 if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig
@@ -75,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = exit_statuses("the plan is made", "this host or its Node cannot be looked at")
     add_flags(
         parser,
-        Flag("--config", "DIR", "the configuration", default=CONFIG_DIRECTORY),
+        CONFIG,
         Flag("--node", "NAME", "this node's name (default: MY_NODE_NAME, or the hostname)"),
         Flag("--offline", "",
              "ask no cluster: no PersistentVolume exists, every class has reclaim policy Delete, "
@@ -83,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         KUBECONFIG,
         Flag("--namespace", "NAMESPACE",
              "where the agent's cleaning Jobs are (default: MY_NAMESPACE, or default)"),
+        *POOL_FLAGS,
         output("table", "json", "yaml"),
     )  # fmt: skip
 
@@ -90,8 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     node = arguments.node or own_node()
     try:
-        configuration = load(arguments.config)
-    except ConfigurationInvalid as invalid:
+        others = Others.read(os.environ, **values(arguments, POOL_FLAGS))
+        configuration = loader(others, node)(arguments.config)
+    except (ConfigurationInvalid, EnvironmentInvalid) as invalid:
         for problem in invalid.problems:
             print(problem, file=sys.stderr)
         return USAGE
@@ -155,9 +159,14 @@ async def _pool_rows(
     made = plan_dynamic(facts)
     # What a content waits for is told of in the content's row.
     told = {call.key for call in facts.calls}
+    # After the pools, and in this order: a volume made meanwhile has its claim or its object.
+    claims = await listed(client, CLAIMS)
+    volumes = {record_name_of(one): one for one in await listed(client, PERSISTENT_VOLUMES)}
+    orphans = kept(made, orphans_of(facts.pools, volumes, claims))
     return [
         *pools.pool_rows(facts.pools, found.without, World(facts), facts.classes.values()),
-        *volume_rows(facts, made, told),
+        *volume_rows(facts, made, told | {one.name for one in orphans}),
+        *orphan_rows(facts.pools, orphans),
         *snapshots.content_rows(wanted, made, found.unread),
     ]
 

@@ -128,26 +128,26 @@ MUST_BE_CONFINED: Final = Variable(
     "MUST_BE_CONFINED", _truth, "agent", "true",
     "`true`: not ready until the API server refuses it what belongs to other nodes", "false")
 KUTTI_NODE_NAME: Final = Variable(
-    "KUTTI_NODE_NAME", _node, "agent, orphans", "worker-1", "kutti's name for `MY_NODE_NAME`")
+    "KUTTI_NODE_NAME", _node, "agent, orphans, plan", "worker-1", "kutti's name for `MY_NODE_NAME`")
 KUTTI_ROOT_PATH: Final = Variable(
-    "KUTTI_ROOT_PATH", str, "agent, orphans", "/data", "kutti's directory: makes it a pool")
+    "KUTTI_ROOT_PATH", str, "agent, orphans, plan", "/data", "kutti's directory: makes it a pool")
 OPENEBS_IO_BASE_PATH: Final = Variable(
-    "OPENEBS_IO_BASE_PATH", str.strip, "agent, orphans", "/var/openebs/local",
+    "OPENEBS_IO_BASE_PATH", str.strip, "agent, orphans, plan", "/var/openebs/local",
     "OpenEBS' base path: a pool, as with `--openebs-base-path`")
 DRIVER_KIND: Final = Variable(
-    "DRIVER_KIND", str, "agent, orphans", "LVM",
+    "DRIVER_KIND", str, "agent, orphans, plan", "LVM",
     "elastic's: serve FlexVolume with logical volumes or directories")
 NODE_NAME: Final = Variable(
     "NODE_NAME", _node, "agent", "worker-1",
     "elastic's name for `MY_NODE_NAME`, beside `DRIVER_KIND`")
 LVM_VOLUME_GROUP: Final = Variable(
-    "LVM_VOLUME_GROUP", str, "agent, orphans", "elastic-local-vg", "elastic's volume group",
+    "LVM_VOLUME_GROUP", str, "agent, orphans, plan", "elastic-local-vg", "elastic's volume group",
     "elastic-local-vg")
 LVM_USE_THIN_VOLUMES: Final = Variable(
-    "LVM_USE_THIN_VOLUMES", str, "agent, orphans", "true", "whether elastic's volumes are thin",
-    "false")
+    "LVM_USE_THIN_VOLUMES", str, "agent, orphans, plan", "true",
+    "whether elastic's volumes are thin", "false")
 LVM_THIN_POOL: Final = Variable(
-    "LVM_THIN_POOL", str, "agent, orphans", "elastic-local-thinpool", "elastic's thin pool",
+    "LVM_THIN_POOL", str, "agent, orphans, plan", "elastic-local-thinpool", "elastic's thin pool",
     "elastic-local-thinpool")
 NO_COLOR: Final = Variable(
     "NO_COLOR", bool, "all", "1",

@@ -5,13 +5,13 @@ Nothing is decided here: see ``dynamic.plan``.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from localvolume.backends.model import Record
 from localvolume.config.pools import PoolConfig
-from localvolume.dynamic.model import Action, Facts, Make, Plan
-from localvolume.dynamic.plan.orphans import place_of
+from localvolume.dynamic.model import Action, Facts, Hold, Keep, Make, Plan, Pool
+from localvolume.dynamic.plan.orphans import Orphan, place_of
 from localvolume.kube.cache import key_of
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims
@@ -62,6 +62,35 @@ def volume_rows(facts: Facts, made: Plan, without: Collection[str]) -> list[dict
         for action in made.actions
         if action.key not in without
     ]
+
+
+def kept(made: Plan, orphans: Sequence[Orphan]) -> list[Orphan]:
+    """The orphans that nothing will be done about: what was never published may still go."""
+    going = {one.key for one in made.actions if not isinstance(one, Hold | Keep)}
+    return [one for one in orphans if one.name not in going]
+
+
+def orphan_rows(pools: Sequence[Pool], orphans: Sequence[Orphan]) -> list[dict[str, Any]]:
+    """One row for each orphan, which the agent keeps."""
+    hosts = {pool.config.name: pool.config.host_dir for pool in pools}
+    return [_orphan_row(one, hosts[one.pool]) for one in orphans]
+
+
+def _orphan_row(orphan: Orphan, host_dir: str) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "class": "",
+        "path": f"{host_dir}/{orphan.place}" if host_dir else f"pool {orphan.pool}: {orphan.place}",
+        "verdict": "orphan",
+        "reason": "it belongs to no PersistentVolume; the agent never removes it",
+        "pool": orphan.pool,
+    }
+    if orphan.name:
+        row["persistentVolume"] = orphan.name
+    if orphan.claim:
+        row["claim"] = orphan.claim
+    if orphan.size_bytes is not None:
+        row |= {"bytes": orphan.size_bytes, "capacity": quantity(orphan.size_bytes)}
+    return row
 
 
 def _row(facts: Facts, action: Action, claim: PersistentVolumeClaim | None) -> dict[str, Any]:

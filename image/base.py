@@ -53,6 +53,8 @@ _UNREAD = (
     "usr/lib/*/glib-2.0",
     # Times are written in UTC.
     "usr/share/zoneinfo",
+    # mmdebstrap copies them from the machine that builds; kubelet gives each pod its own.
+    *("etc/fstab", "etc/hostname", "etc/resolv.conf"),
     *("var/cache", "var/lib/apt", "var/lib/dpkg", "var/log", "var/backups"),
 )
 _DIRECTORIES = ("dev", "proc", "root", "run", "sys", "tmp", STATUS, "var/tmp")
@@ -229,7 +231,9 @@ def _compile(root: Path) -> None:
         *("-m", "compileall", "-q", "-o", "2", "--invalidation-mode", "unchecked-hash"),
         f"/{LIBRARY}",
     ]
-    run(["chroot", root, PYTHON, *compileall], environment={"PYTHONHASHSEED": "0"})
+    # No variable of the machine that builds counts. Python is not to write what it imports itself.
+    python = ["/usr/bin/env", "-i", "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1", PYTHON]
+    run(["chroot", root, *python, *compileall])
 
 
 def pack(root: Path, archive: Path) -> None:

@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
-CLIENT := build/localvolume-flexvolume
+CLIENT := build/$(if $(ARCH),$(ARCH)/)localvolume-flexvolume
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
@@ -48,14 +48,14 @@ releases: $(DEV) ## what talks to a control plane, on the oldest and the newest 
 guest-kernel: $(DEV) ## a newer kernel for tests in guests, in the cache: they take half the time (needs root, mmdebstrap)
 	$(BIN)/python -m tests.kernel.fetch
 
-flexvolume-client: $(CLIENT) ## the driver that kubelet runs, in build/localvolume-flexvolume (needs Go)
+flexvolume-client: $(CLIENT) ## the driver that kubelet runs, in build/localvolume-flexvolume (ARCH=arm64: for another processor, in build/arm64; needs Go)
 
 # Linked statically and without paths or times, so that equal sources give equal files. It is
 # renamed into place: an installer never sees half of it.
 $(CLIENT): $(wildcard flexvolume-client/*.go) flexvolume-client/go.mod pyproject.toml
 	@command -v go >/dev/null || { echo 'Go 1.24 or newer is needed to build $@: install it (https://go.dev/dl)' >&2; exit 1; }
 	@mkdir -p $(@D)
-	cd flexvolume-client && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o ../$@.new .
+	cd flexvolume-client && CGO_ENABLED=0 $(if $(ARCH),GOARCH=$(ARCH)) go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)" -o ../$@.new .
 	@mv -f $@.new $@
 
 helm: $(DEV) ## the pinned helm, built outside the tree; prints where it is (needs Go)

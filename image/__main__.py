@@ -7,6 +7,7 @@ from pathlib import Path
 
 from image import base
 from image.application import ROOT
+from image.architectures import MACHINES, here
 from image.build import ARCHIVE, PROVENANCE, Built, build
 from image.running import BuildFailed
 
@@ -14,6 +15,9 @@ from image.running import BuildFailed
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m image", description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=ARCHIVE, help="a docker archive")
+    parser.add_argument(
+        "--architecture", choices=MACHINES, help="of another processor than this machine's"
+    )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
         "--record", action="store_true", help="write the newest versions down, and build nothing"
@@ -36,18 +40,25 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.sign and not arguments.builder:
         parser.error("--sign needs --builder, which says who")
+    if arguments.architecture and (arguments.sign or arguments.verify):
+        parser.error("what is signed is an image for this machine: --architecture is not for it")
     if arguments.builder and not (arguments.sign or arguments.verify):
         parser.error("--builder is for --sign and --verify")
     try:
         if arguments.record:
-            base.record_file().write_text(base.record())
+            of = arguments.architecture or here()
+            base.record_file(of).write_text(base.record(of))
             return 0
         if arguments.verify:
             return _verify(arguments.output, arguments.verify, arguments.builder)
         built = (
             _signed(arguments)
             if arguments.sign
-            else build(arguments.output, allow_newest=arguments.allow_newest)
+            else build(
+                arguments.output,
+                allow_newest=arguments.allow_newest,
+                architecture=arguments.architecture,
+            )
         )
     except BuildFailed as error:
         print(f"image: {error}", file=sys.stderr)

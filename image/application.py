@@ -1,5 +1,6 @@
 """What the image has of ours: the package, what it requires by the lock, commands, the client."""
 
+import csv
 import hashlib
 import os
 import re
@@ -12,6 +13,7 @@ from typing import Any
 
 from packaging.markers import Marker
 
+from image.architectures import here, machine
 from image.base import PYTHON, VERSION
 from image.running import CACHE, remove, run, used
 
@@ -27,7 +29,7 @@ _UNREAD = (
     *("**/*.pyx", "**/*.pxd", "**/*.pyi", "**/*.c", "**/*.h", "**/*.hash"),
     *("bin", "share"),
     # They tell of the directory, and of the pip that ran.
-    *(f"*.dist-info/{name}" for name in ("RECORD", "REQUESTED", "INSTALLER", "direct_url.json")),
+    *(f"*.dist-info/{name}" for name in ("REQUESTED", "INSTALLER", "direct_url.json")),
 )
 #: The oldest C library first: wheels of any up to the distribution's own will do.
 _PLATFORMS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_31")
@@ -47,7 +49,13 @@ def version(tree: Path) -> str:
     return str(_project(tree)["version"])
 
 
-def write(root: Path, tree: Path, required: Path) -> None:
+def client(tree: Path, architecture: str) -> Path:
+    """Where the FlexVolume client of an architecture is built."""
+    name = CLIENT if architecture == here() else f"build/{architecture}/localvolume-flexvolume"
+    return tree / name
+
+
+def write(root: Path, tree: Path, required: Path, architecture: str) -> None:
     """Make the directory `root`, which is laid over the base; `required` is what `requirements`
     gave."""
     packages = root / PACKAGES
@@ -64,7 +72,7 @@ def write(root: Path, tree: Path, required: Path) -> None:
         module, _, function = place.partition(":")
         text = _LAUNCHER.format(python=PYTHON, module=module, function=function)
         (commands / name).write_text(text)
-    shutil.copyfile(tree / CLIENT, commands / "localvolume-flexvolume")
+    shutil.copyfile(client(tree, architecture), commands / "localvolume-flexvolume")
     _agree_on_modes(root)
 
 
@@ -74,18 +82,21 @@ def _project(tree: Path) -> dict[str, Any]:
     return project
 
 
-def requirements(tree: Path) -> Path:
-    """The locked packages as one directory, from the cache if it is there; raises BuildFailed."""
+def requirements(tree: Path, architecture: str) -> Path:
+    """The locked packages of an architecture as one directory; raises BuildFailed.
+
+    From the cache if they are there.
+    """
     locked = tree / "requirements" / "runtime.txt"
     lock = of_the_image(locked.read_text())
-    recipe = "\n".join([lock, os.uname().machine, Path(__file__).read_text()])
+    recipe = "\n".join([lock, machine(architecture), Path(__file__).read_text()])
     path = CACHE / f"requirements-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
     if path.exists():
         return used(path)
     with tempfile.TemporaryDirectory(dir=CACHE) as directory:
         new, listed = Path(directory, "packages"), Path(directory, locked.name)
         listed.write_text(lock)
-        platforms = [f"--platform={name}_{os.uname().machine}" for name in _PLATFORMS]
+        platforms = [f"--platform={name}_{machine(architecture)}" for name in _PLATFORMS]
         run(
             [
                 *(sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes"),
@@ -96,8 +107,21 @@ def requirements(tree: Path) -> Path:
         )
         for pattern in _UNREAD:
             remove(new, pattern)
+        for record in new.glob("*.dist-info/RECORD"):
+            _keep_what_is_there(record)
         new.rename(path)
     return used(path)
+
+
+def _keep_what_is_there(record: Path) -> None:
+    """Take out of a list of files which are not in the image, in an order of its own."""
+    packages = record.parent.parent
+    with record.open(newline="") as file:
+        rows = [row for row in csv.reader(file) if row and (packages / row[0]).is_file()]
+    with record.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(
+            sorted(row for row in rows if not row[0].startswith(".."))
+        )
 
 
 def of_the_image(lock: str) -> str:
@@ -114,9 +138,14 @@ def of_the_image(lock: str) -> str:
     return "".join(kept)
 
 
+def information_of(number: str) -> str:
+    """The directory that describes our package."""
+    return f"{NAME.replace('-', '_')}-{number}.dist-info"
+
+
 def _describe(packages: Path, tree: Path) -> None:
     """So that `localvolume --version` is told, as of an installed package."""
-    information = packages / f"{NAME.replace('-', '_')}-{version(tree)}.dist-info"
+    information = packages / information_of(version(tree))
     information.mkdir()
     (information / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version(tree)}\nLicense: Apache-2.0\n"

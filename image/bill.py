@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from image.files import File
 from image.mirror import DEBIAN
 
 Described = Mapping[str, str]
@@ -49,20 +50,50 @@ def of_debian(packages: Sequence[Described]) -> list[dict[str, Any]]:
     return found
 
 
-def of_python(packages: Path, ours: str) -> list[dict[str, Any]]:
-    """Those of a directory where Python looks, of which `ours` comes from no index."""
-    found = []
+def with_files(
+    components: Sequence[dict[str, Any]], files: Mapping[str, Sequence[File]]
+) -> list[dict[str, Any]]:
+    """The components, each with the files that come from it, by its reference in `files`.
+
+    Raises KeyError where files come from a component that is not there.
+    """
+    missing = files.keys() - {one["bom-ref"] for one in components}
+    if missing:
+        raise KeyError(*sorted(missing))
+    return [
+        {**one, "components": [_file(file) for file in files[one["bom-ref"]]]}
+        if one["bom-ref"] in files
+        else one
+        for one in components
+    ]
+
+
+def _file(file: File) -> dict[str, Any]:
+    named = {"type": "file", "bom-ref": f"file:{file.path}", "name": file.path}
+    if file.sha256:
+        return {**named, "hashes": [{"alg": "SHA-256", "content": file.sha256}]}
+    return {**named, "properties": [{"name": "localvolume.dev:link", "value": file.target}]}
+
+
+def of_python(packages: Path, ours: str) -> dict[str, dict[str, Any]]:
+    """Those of a directory where Python looks, by what describes each; `ours` is in no index."""
+    found = {}
     for metadata in packages.glob("*.dist-info/METADATA"):
         said = HeaderParser().parsestr(metadata.read_text())
         name = re.sub(r"[-_.]+", "-", said["Name"]).lower()
         kind = "generic" if name == ours else "pypi"
-        found.append(_component(kind, name, said["Version"]))
+        found[metadata.parent.name] = _component(kind, name, said["Version"])
     return found
 
 
 def of_go(program: str, version: str, go: str) -> list[dict[str, Any]]:
     """A program of ours, and the library that the compiler `go` has linked into it."""
     return [_component("generic", program, version), _component("golang", "stdlib", go)]
+
+
+def of_build(name: str, version: str) -> dict[str, Any]:
+    """What the build of the image writes itself: users, settings, descriptions of packages."""
+    return _component("generic", f"{name}-image", version)
 
 
 def _component(kind: str, name: str, version: str, qualifiers: str = "") -> dict[str, Any]:

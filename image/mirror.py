@@ -16,10 +16,11 @@ _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _CODENAME = re.compile(r"[a-z]+(-updates|-security|)")
 
 
-def extract(wanted: list[str], suite: str, root: Path, lines: list[str]) -> None:
+def extract(wanted: list[str], suite: str, root: Path, lines: list[str], architecture: str) -> None:
     """Packages and what they need, from lines of sources.list; what Debian does not sign is not
-    asked. Raises BuildFailed."""
+    asked. No program of theirs is run, so any architecture will do. Raises BuildFailed."""
     argv = ["mmdebstrap", "--mode=root", "--variant=extract", "--format=directory"]
+    argv.append(f"--architectures={architecture}")
     argv += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--skip=cleanup/apt/cache"]
     argv += [f"--aptopt={line}" for line in _ways()]
     run([*argv, f"--include={','.join(wanted)}", suite, root, *lines])
@@ -38,9 +39,9 @@ def sources() -> list[str]:
     return found
 
 
-def offered(names: list[str], lines: list[str]) -> dict[str, list[str]]:
+def offered(names: list[str], lines: list[str], architecture: str) -> dict[str, list[str]]:
     """The versions that those lines' mirrors have now, by package; raises BuildFailed."""
-    with _aside(lines) as options:
+    with _aside(lines, architecture) as options:
         found = run(["apt-cache", *options, "madison", *names])
     versions: dict[str, list[str]] = {}
     for line in found.splitlines():
@@ -58,7 +59,7 @@ def _ways() -> list[str]:
 
 
 @contextlib.contextmanager
-def _aside(lines: list[str] | None = None) -> Iterator[list[str]]:
+def _aside(lines: list[str] | None = None, architecture: str | None = None) -> Iterator[list[str]]:
     """Options for apt, by which it knows what mirrors have now: its own, or those of `lines`. It
     changes nothing here."""
     with tempfile.TemporaryDirectory() as directory:
@@ -68,6 +69,9 @@ def _aside(lines: list[str] | None = None) -> Iterator[list[str]]:
             Path(directory, "parts").mkdir()
             places |= {"Dir::Etc::SourceList": "sources.list", "Dir::Etc::SourceParts": "parts"}
         aside = [f"-o{option}={directory}/{name}" for option, name in places.items()]
+        if architecture is not None:
+            # The list of all takes the place of the one and of what dpkg was told of.
+            aside += [f"-oAPT::Architecture={architecture}", f"-oAPT::Architectures={architecture}"]
         for name in ("lists/partial", "cache/archives/partial"):
             Path(directory, name).mkdir(parents=True)
         run(["apt-get", "update", "-oAcquire::Languages=none", *aside])

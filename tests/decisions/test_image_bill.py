@@ -53,7 +53,7 @@ def test_packages_of_python(tmp_path: Path) -> None:
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nName: of no header\n"
         )
     found = bill.of_python(tmp_path, "local-volume-provisioner")
-    assert {one["purl"] for one in found} == {
+    assert {one["purl"] for one in found.values()} == {
         "pkg:pypi/prom-client-x@0.26",
         "pkg:generic/local-volume-provisioner@1.0",
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from image import application, base, pins
+from image.architectures import here
 from image.mirror import offered, sources
 from image.pins import Package
 from image.running import BuildFailed, turn
@@ -83,7 +84,7 @@ def test_the_newest_are_taken_where_that_is_allowed_and_said(
     finally:
         built.unlink()
     assert set(base.names()) <= found.keys()
-    assert found["dash"].version in offered(["dash"], sources())["dash"]
+    assert found["dash"].version in offered(["dash"], sources(), here())["dash"]
     said = capsys.readouterr().out.splitlines()
     assert f"  dash: 0.1-gone is recorded, and {found['dash'].version} is there" in said
     assert f"  libc6: {found['libc6'].version} is there, and not recorded" in said

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from image import architectures
 from image.mirror import SUITE, extract, sources
 from image.running import BuildFailed, run
 from tests.kernel.support_guest import Guest, GuestFailed
@@ -42,7 +43,7 @@ def fetch() -> Kernel:
 def _make(root: Path) -> None:
     wanted = f" {SUITE} "
     found = [line.replace(wanted, f" {_TESTING} ") for line in sources() if wanted in line]
-    extract(["user-mode-linux", "patchelf"], _TESTING, root, found)
+    extract(["user-mode-linux", "patchelf"], _TESTING, root, found, architectures.here())
     # It is started on this machine, whose C library may be older than it needs.
     patchelf = ("chroot", root, "patchelf")
     libraries = ":".join(str(path.parent) for path in root.glob("usr/lib/*/libc.so.6"))

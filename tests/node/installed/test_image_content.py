@@ -253,7 +253,8 @@ def test_the_bill_names_all_that_is_in_it(contents: Contents, built_image: Built
     (go,) = (one for one in named if one[0] == "pkg:golang")
     assert go[1] == "stdlib"
     assert re.match(r"1\.\d+", go[2])
-    assert named.keys() == {*there, client, go}
+    written = ("pkg:generic", f"{NAME}-image", metadata.version(NAME))
+    assert named.keys() == {*there, client, go, written}
     locked = of_the_image((ROOT / "requirements/runtime.txt").read_text())
     for name, version in re.findall(r"(?m)^([\w.-]+)==([\w.]+)", locked):
         assert ("pkg:pypi", name.lower(), version) in named

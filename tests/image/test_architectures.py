@@ -1,0 +1,101 @@
+"""The image for another processor: its programs are that processor's, its bytecode is the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from image.application import ROOT
+from image.architectures import MACHINES, here
+from image.build import Built, build
+from tests.node.support_image import Contents, copy_of_tree
+
+pytestmark = pytest.mark.needs("image")
+
+#: By what a program begins with, at its 19th byte.
+PROCESSORS = {"amd64": 0x3E, "arm64": 0xB7}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Built, Contents]]]:
+    directory = tmp_path_factory.mktemp("images")
+    tree = copy_of_tree(directory / "tree")
+    found = {}
+    for name in MACHINES:
+        if name != here():
+            argv = ["make", "-C", str(ROOT), "flexvolume-client", f"ARCH={name}"]
+            subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, timeout=600)
+            shutil.copytree(ROOT / "build" / name, tree / "build" / name)
+        root = directory / name
+        root.mkdir()
+        built = build(directory / f"{name}.tar", tree, allow_newest=True, architecture=name)
+        found[name] = built, Contents(built, root)
+    yield found
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_program_is_of_the_processor(
+    images: dict[str, tuple[Built, Contents]], name: str
+) -> None:
+    _, contents = images[name]
+    assert contents.description["architecture"] == name
+    programs = 0
+    for path in contents.root.rglob("*"):
+        if path.is_symlink() or not path.is_file():
+            continue
+        with path.open("rb") as file:
+            head = file.read(20)
+        if head[:4] == b"\x7fELF":
+            programs += 1
+            assert head[18] == PROCESSORS[name], path
+    assert programs > 300
+
+
+def test_the_bytecode_of_both_is_the_same(images: dict[str, tuple[Built, Contents]]) -> None:
+    """Also where the Python of one has compiled it for the other. What is not: one module that
+    says how Python was built, and has a name of its own for each."""
+    roots = [contents.root for _, contents in images.values()]
+    compiled = [{str(one.relative_to(root)) for one in root.rglob("*.pyc")} for root in roots]
+    common = compiled[0] & compiled[1]
+    different = compiled[0] ^ compiled[1]
+    assert all("_sysconfigdata" in name for name in different), different
+    assert len(common) > 1000
+    assert [
+        name
+        for name in sorted(common)
+        if (roots[0] / name).read_bytes() != (roots[1] / name).read_bytes()
+    ] == []
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_bill_names_every_file_and_no_other(
+    images: dict[str, tuple[Built, Contents]], name: str
+) -> None:
+    built, contents = images[name]
+    components = json.loads(built.bill.read_bytes())["components"]
+    named = [file["name"] for one in components for file in one.get("components", [])]
+    there = {
+        f"/{path.relative_to(contents.root)}"
+        for path in contents.root.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
+    assert len(named) == len(set(named))
+    assert set(named) == there
+    # No file stands apart from what it comes from.
+    assert not [one["name"] for one in components if one["type"] == "file"]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_nothing_of_the_machine_that_builds_is_in_it(
+    images: dict[str, tuple[Built, Contents]], name: str
+) -> None:
+    """mmdebstrap leaves these; and Python, where it may, what it imports while it compiles."""
+    _, contents = images[name]
+    for file in ("etc/hostname", "etc/resolv.conf", "etc/fstab"):
+        assert not (contents.root / file).exists(), file
+    assert [one for one in contents.root.rglob("*.pyc") if ".opt-2." not in one.name] == []

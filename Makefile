@@ -8,7 +8,7 @@ CLIENT := build/$(if $(ARCH),$(ARCH)/)localvolume-flexvolume
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test coverage soak releases check bench lock format clean guest-kernel flexvolume-client image helm manifests docs reference site-version
+.PHONY: help install demo test coverage soak releases check bench lock format clean guest-kernel flexvolume-client image release helm manifests docs reference site-version
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -66,6 +66,9 @@ manifests: $(DEV) ## render deploy/*.yaml from the chart
 
 image: $(if $(SIGN),$(DEV),$(STAMP)) $(CLIENT) ## the container image, in build/local-volume-provisioner.tar, and its bill of materials (SIGN=key.pem BUILDER=https://...: signed; needs root, buildah, mmdebstrap)
 	$(BIN)/python -m image $(if $(SIGN),--sign "$(SIGN)") $(if $(BUILDER),--builder "$(BUILDER)")
+
+release: $(DEV) ## all that is published of this version, in dist (REGISTRY=ghcr.io/somebody SOURCE=https://github.com/a/b BUILDER=https://...; needs root, Go, buildah, mmdebstrap)
+	$(BIN)/python -m release --registry "$(REGISTRY)" --source "$(SOURCE)" --builder "$(BUILDER)" $(if $(ARTIFACTHUB),--artifacthub "$(ARTIFACTHUB)")
 
 docs: $(DEV) ## the documentation site, in build/site
 	$(BIN)/mkdocs build --strict --site-dir build/site

@@ -96,13 +96,12 @@ def requirements(tree: Path, architecture: str) -> Path:
     with tempfile.TemporaryDirectory(dir=CACHE) as directory:
         new, listed = Path(directory, "packages"), Path(directory, locked.name)
         listed.write_text(lock)
-        platforms = [f"--platform={name}_{machine(architecture)}" for name in _PLATFORMS]
         run(
             [
                 *(sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes"),
                 *("--requirement", str(listed), "--target", str(new), "--no-compile", "--no-deps"),
                 *("--only-binary=:all:", "--implementation=cp", f"--python-version={VERSION}"),
-                *platforms,
+                *(f"--platform={name}" for name in platforms(architecture)),
             ]
         )
         for pattern in _UNREAD:
@@ -124,9 +123,15 @@ def _keep_what_is_there(record: Path) -> None:
         )
 
 
-def of_the_image(lock: str) -> str:
-    """What of a lock the image's Python requires. pip would judge by the Python that runs it."""
-    python = {"python_version": VERSION, "python_full_version": f"{VERSION}.0"}
+def platforms(architecture: str) -> list[str]:
+    """The platforms whose wheels run on an architecture; raises BuildFailed."""
+    return [f"{name}_{machine(architecture)}" for name in _PLATFORMS]
+
+
+def of_the_image(lock: str, version: str = VERSION) -> str:
+    """What of a lock a Python requires, the image's or another. pip would judge by the Python that
+    runs it."""
+    python = {"python_version": version, "python_full_version": f"{version}.0"}
     kept = []
     for entry in _ENTRY.split(lock):
         requirement, _, hashes = entry.partition(" \\\n")

@@ -24,12 +24,17 @@ def written(name: str, version: str, image: str, components: Sequence[dict[str, 
     """The bill of an image by the digest of its description, `image`."""
     root = {"type": "container", "bom-ref": name, "name": name, "version": version}
     digest = {"name": "localvolume.dev:image", "value": image}
+    return document({**root, "properties": [digest]}, components)
+
+
+def document(of: Mapping[str, Any], components: Sequence[dict[str, Any]]) -> str:
+    """A bill of anything, whose parts these are."""
     bill = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": {**root, "properties": [digest]}},
+        "metadata": {"component": of},
         "components": sorted(components, key=lambda one: str(one["bom-ref"])),
     }
     return json.dumps(bill, indent=1) + "\n"
@@ -80,10 +85,21 @@ def of_python(packages: Path, ours: str) -> dict[str, dict[str, Any]]:
     found = {}
     for metadata in packages.glob("*.dist-info/METADATA"):
         said = HeaderParser().parsestr(metadata.read_text())
-        name = re.sub(r"[-_.]+", "-", said["Name"]).lower()
-        kind = "generic" if name == ours else "pypi"
-        found[metadata.parent.name] = _component(kind, name, said["Version"])
+        known = of_index(said["Name"], said["Version"])
+        found[metadata.parent.name] = (
+            of_ours(ours, said["Version"]) if known["name"] == ours else known
+        )
     return found
+
+
+def of_index(name: str, version: str) -> dict[str, Any]:
+    """A package by the name that Python's index has for it."""
+    return _component("pypi", re.sub(r"[-_.]+", "-", name).lower(), version)
+
+
+def of_ours(name: str, version: str) -> dict[str, Any]:
+    """Something that is in no index."""
+    return _component("generic", name, version)
 
 
 def of_go(program: str, version: str, go: str) -> list[dict[str, Any]]:
@@ -93,7 +109,7 @@ def of_go(program: str, version: str, go: str) -> list[dict[str, Any]]:
 
 def of_build(name: str, version: str) -> dict[str, Any]:
     """What the build of the image writes itself: users, settings, descriptions of packages."""
-    return _component("generic", f"{name}-image", version)
+    return of_ours(f"{name}-image", version)
 
 
 def _component(kind: str, name: str, version: str, qualifiers: str = "") -> dict[str, Any]:

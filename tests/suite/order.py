@@ -20,7 +20,7 @@ _APART = ("tests/kernel",)
 #: each; what is in none of them, the pure tests, comes last.
 _FIRST = (
     *("tests/kernel", "tests/node", "tests/faults", "tests/monitoring", "tests/chart"),
-    "tests/image",
+    *("tests/image", "tests/release"),
     *("tests/contract", "tests/cluster", "tests/attacks", "tests/cli", "tests/host"),
 )
 

@@ -281,7 +281,9 @@ def test_the_source_of_a_clone_is_kept_and_no_other_claim(
 
     bound = claim("bound", NODE, "none-such")
     assert with_finalizers(bound, CLONING) == ""
-    alone = "an agent changes only the finalizer provisioner.storage.kubernetes.io/cloning-protection"
+    alone = (
+        "an agent changes only the finalizer provisioner.storage.kubernetes.io/cloning-protection"
+    )
     assert alone in with_finalizers(bound, "example.com/x")
     assert alone in without(bound, "kubernetes.io/pvc-protection")
     assert alone in with_finalizers(claim("new", NODE), CLONING)

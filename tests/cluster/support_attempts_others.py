@@ -160,10 +160,14 @@ def on_events(a: Belongings, b: Belongings) -> Iterator[Attempt]:
         said = "may report Events only about volumes, claims and its own Node"
         yield Attempt(f"speak of a {kind}", "POST", EVENTS, body, said)
     theirs = {"source": {"host": b.node}, "reportingInstance": b.node, "message": "mine"}
-    yield Attempt("take over what A said", "PATCH", a.event, theirs, "may not change an Event of another")
+    yield Attempt(
+        "take over what A said", "PATCH", a.event, theirs, "may not change an Event of another"
+    )
     yield Attempt("change what A said", "PATCH", a.event, {"count": 9}, "only in its own name")
     moved = {"involvedObject": {"name": "another"}}
-    yield Attempt("say it of another", "PATCH", b.event, moved, "may not change an Event of another")
+    yield Attempt(
+        "say it of another", "PATCH", b.event, moved, "may not change an Event of another"
+    )
     yield Attempt("speak of B", "POST", EVENTS, event(name, b.node, "Node", b.node))
     yield Attempt("say it again", "PATCH", b.event, {"count": 2})
 

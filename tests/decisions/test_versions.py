@@ -1,4 +1,4 @@
-"""The releases of Kubernetes that `make releases` tests on: what each pins, and what is refused."""
+"""The releases of Kubernetes that `make versions` tests on: what each pins, and what is refused."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from localvolume_lab.controlplane.assets import build_directory, kubernetes_version
-from tests.releases import __main__ as releases
+from tests.versions import __main__ as versions
 
-RELEASES = releases.releases()
+RELEASES = versions.releases()
 
 
 def test_they_are_listed_from_the_oldest() -> None:
@@ -18,8 +18,8 @@ def test_they_are_listed_from_the_oldest() -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_module_of_kubernetes_is_of_that_release(release: str) -> None:
-    text = (releases.HERE / release / "go.mod").read_text()
-    version = kubernetes_version(releases.HERE / release)
+    text = (versions.HERE / release / "go.mod").read_text()
+    version = kubernetes_version(versions.HERE / release)
     assert version.startswith(f"{release}.")
     replaced = re.findall(r"^\t(k8s\.io/\S+) => (\S+) (\S+)$", text, re.MULTILINE)
     assert len(replaced) > 20
@@ -29,11 +29,19 @@ def test_every_module_of_kubernetes_is_of_that_release(release: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_each_has_a_build_of_its_own(release: str, tmp_path: Path) -> None:
-    place = build_directory(releases.source_of(release, tmp_path))
+    place = build_directory(versions.source_of(release, tmp_path))
     assert place.name.startswith(f"{release}.")
     assert place != build_directory()
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_differs_is_a_test_that_is_there(release: str) -> None:
+    for test in versions.differing(release):
+        path, name = test.split("::")
+        function = name.partition("[")[0]
+        assert f"def {function}(" in (versions.HERE.parents[1] / path).read_text()
+
+
 def test_one_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert releases.main(["v1.1"]) == 2
+    assert versions.main(["v1.1"]) == 2
     assert "and no v1.1" in capsys.readouterr().err

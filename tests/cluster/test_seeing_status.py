@@ -2,6 +2,7 @@
 requests."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_a_node_with_its_volumes_claims_and_agent(lab: Lab, seeing: Seeing) -> N
 
 @pytest.mark.needs("root", "loop", "ext4")
 def test_a_pool_as_large_as_its_agent_says(dynamic: DynamicLab, seeing: Seeing) -> None:
-    dynamic.pool()
+    pool = dynamic.pool()
     cls = dynamic.storage_class()
     dynamic.start()
     dynamic.made(dynamic.claim(cls, size="8Mi"))
@@ -75,6 +76,9 @@ def test_a_pool_as_large_as_its_agent_says(dynamic: DynamicLab, seeing: Seeing) 
     whole = int(size) - int(size) % 2**20
     wanted = [{"name": "fast", "volumes": 1, "promisedBytes": 8 * 2**20, "totalBytes": whole}]
     dynamic.until(pools, lambda found: found == wanted)
+    # Of a disk that is not there nobody can tell: what was said of it is taken back.
+    subprocess.run(["umount", "--lazy", str(pool.directory)], check=True, timeout=60)
+    dynamic.until(pools, lambda found: found == [{**wanted[0], "totalBytes": None}])
 
 
 def test_with_check_the_exit_status_tells_that_somebody_should_look(

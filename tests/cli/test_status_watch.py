@@ -43,6 +43,13 @@ class Terminal:
     async def interrupted(self) -> int:
         """The exit status after Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """The exit status. What is written meanwhile is read: a full terminal takes no more."""
+        await until_async(
+            lambda: (self.read(), self.process.returncode)[1], lambda code: code is not None
+        )
         return await self.process.wait()
 
 
@@ -72,7 +79,7 @@ async def test_at_a_terminal_there_are_bars(tmp_path: Path, plain: bool) -> None
         made.fill(nodes=2, volumes=3)
         more = {"NO_COLOR": "1"} if plain else {}
         async with at_a_terminal("status", "--kubeconfig", str(kubeconfig), **more) as terminal:
-            assert await terminal.process.wait() == 0
+            assert await terminal.ended() == 0
             shown = terminal.read()
         assert len(BARS.findall(shown)) >= 60
         assert bool(COLOUR.search(shown)) is not plain
@@ -126,7 +133,7 @@ async def test_watching_what_was_never_seen_is_an_error(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (_, _made, kubeconfig):
         pass
     async with at_a_terminal("status", "--watch", "--kubeconfig", str(kubeconfig)) as terminal:
-        assert await terminal.process.wait() == 3
+        assert await terminal.ended() == 3
 
 
 def test_only_tables_are_watched(capsys: pytest.CaptureFixture[str]) -> None:

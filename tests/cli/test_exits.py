@@ -88,6 +88,33 @@ def _unread(words: list[str], buffered: bool) -> tuple[int, bytes]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+def test_output_that_cannot_be_written_is_told(*, buffered: bool) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "localvolume", "completion", "bash"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"},
+            timeout=60,
+            check=False,
+        )
+    told = b"localvolume: the output could not be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "status"),
+    [("version --client", ">&-", 0), ("bogus", "2>&-", 2), ("check-config -", "<&-", 1)],
+)
+def test_an_input_or_output_that_is_closed(words: str, closed: str, status: int) -> None:
+    shell = f'exec "$0" -m localvolume {words} {closed}'
+    done = subprocess.run(
+        ["bash", "-c", shell, sys.executable], stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (status, b"")
+
+
 def test_a_command_that_is_interrupted_says_nothing(tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

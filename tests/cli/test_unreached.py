@@ -155,7 +155,22 @@ def test_a_password_in_the_servers_url_is_not_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = _said("https://bob:hunter2@192.0.2.1:6443", tmp_path, capsys)
-    assert "server https://192.0.2.1:6443 has a name in its URL" in said
+    assert "server https://192.0.2.1:6443 has a user name in its URL" in said
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        ("https://bob:hun/hunter2@192.0.2.1", "its host or its port is not understood"),
+        ("https://[::1/hunter2", "its host or its port is not understood"),
+        ("https://192.0.2.1?token=hunter2", "server https://192.0.2.1 has a query"),
+        ("https://bob:hunter2@192.0.2.1/#hunter2", "server https://192.0.2.1/ has a query"),
+    ],
+)
+def test_a_servers_url_that_is_none_is_not_repeated(
+    server: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why in _said(server, tmp_path, capsys)
 
 
 @pytest.mark.needs("controlplane")

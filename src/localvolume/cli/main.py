@@ -7,6 +7,7 @@ on what the commands for people need.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -83,6 +84,7 @@ def kubectl() -> int:
 
 def main(argv: Sequence[str] | None = None, *, program: str = "localvolume") -> int:
     """Runs one subcommand. Returns its exit status, of those in `output.exits`."""
+    _open_what_is_closed()
     try:
         try:
             return _run(list(sys.argv[1:] if argv is None else argv), program)
@@ -90,11 +92,29 @@ def main(argv: Sequence[str] | None = None, *, program: str = "localvolume") -> 
             # A pipe that nobody reads any more is found here, and not when Python exits.
             sys.stdout.flush()
     except BrokenPipeError:
-        # What is left in the buffer would be written at the exit, and fail once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return exits.PIPE_CLOSED
+    except OSError as error:
+        # Only the output has no name. Its reader must not take a half for the whole.
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _write_no_more()
+        print(f"{program}: the output could not be written: {error.strerror}", file=sys.stderr)
+        return exits.WRONG
     except KeyboardInterrupt:
         return exits.INTERRUPTED
+
+
+def _open_what_is_closed() -> None:
+    """Python has no object for an input or output that was closed before it began (`<&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # until the process ends
+
+
+def _write_no_more() -> None:
+    """What is left in the buffer would be written at the exit, and fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: Sequence[str], program: str) -> int:

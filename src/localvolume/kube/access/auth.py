@@ -82,6 +82,25 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
+def _check(server: str, source: str) -> None:
+    """Raises AccessInvalid, without credentials in it, if no API server can have this URL."""
+    try:
+        parts = urlsplit(server)
+        _ = parts.port
+    except ValueError as error:
+        # It is not shown: with a / in a password, nothing tells where that ends.
+        text = f"{source}: server is not a URL: its host or its port is not understood"
+        raise AccessInvalid(text) from error
+    shown = without_credentials(server.partition("#")[0].partition("?")[0])
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise AccessInvalid(f"{source}: server {shown!r} is not an http or https URL")
+    if parts.query or parts.fragment:
+        raise AccessInvalid(f"{source}: server {shown} has a query: an API server's has none")
+    if "@" in parts.netloc:
+        text = f"{source}: server {shown} has a user name in its URL: put it into users"
+        raise AccessInvalid(text)
+
+
 class Access:
     """The way to one API server. Made by `find_access`, `from_kubeconfig` or `from_cluster`.
 
@@ -102,13 +121,7 @@ class Access:
         proxy: str | None = None,
         server_hostname: str | None = None,
     ) -> None:
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            shown = without_credentials(server)
-            raise AccessInvalid(f"{source}: server {shown!r} is not an http or https URL")
-        if "@" in parts.netloc:
-            shown = without_credentials(server)
-            raise AccessInvalid(f"{source}: server {shown} has a name in its URL: say it in user")
+        _check(server, source)
         self.server: Final = server.rstrip("/")
         self.source: Final = source
         self.namespace: Final = namespace
@@ -212,13 +225,15 @@ def from_kubeconfig(
     chosen = read_kubeconfig(paths, context)
     cluster, user = chosen.cluster, chosen.user
     tls = _tls(chosen) if cluster.server.startswith("https://") else None
+    source = f"{chosen.source}, context {chosen.context}"
+    _check(cluster.server, source)
     proxy = cluster.proxy_url or proxy_from_environment(cluster.server, environ)
     if proxy and urlsplit(proxy).scheme not in ("http", "https"):
         shown = without_credentials(proxy)
         raise AccessInvalid(f"{cluster.origin}: proxy-url {shown!r}: only http and https proxies")
     return Access(
         cluster.server,
-        source=f"{chosen.source}, context {chosen.context}",
+        source=source,
         namespace=chosen.namespace,
         token=_token(chosen, tls),
         tls=tls,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from typing import Any
@@ -42,6 +43,11 @@ def test_nothing_that_builds_may_publish() -> None:
         job = WORKFLOW["jobs"][name]
         assert job["environment"] == "release"
         assert "checkout" not in str(job["steps"])
+    for name, job in WORKFLOW["jobs"].items():
+        text = "\n".join(step.get("run", "") for step in job["steps"])
+        programs = {os.path.basename(word) for word in re.findall(r"(?m)^\s*(\S+)", text)}
+        runs = programs & {"make", "mike", "pip", "python", "python3"}
+        assert name == "build" or not runs, f"{name} runs what the tree or its dependencies bring"
 
 
 def test_what_it_gives_to_make_is_asked_for_there() -> None:

@@ -310,6 +310,7 @@ def event(
     by: str = "local-volume-provisioner",
     uid: str | None = None,
     version: int = 0,
+    host: str = "n1",
 ) -> SeenEvent:
     default = {"PersistentVolumeClaim": "claim-uid"}.get(kind, f"uid-{about}")
     namespaced = kind in ("PersistentVolumeClaim", "Pod")
@@ -329,7 +330,7 @@ def event(
         "reason": reason,
         "message": message or reason,
         "lastTimestamp": ago(age),
-        "source": {"component": by},
+        "source": {"component": by, "host": host},
     }
     return msgspec.convert(body, SeenEvent)
 

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from localvolume.cli.seeing.status.overview import overview
+from localvolume.cli.seeing.status.states import state_of
 from localvolume.cli.seeing.why.volume import why_volume
+from localvolume.volumes.marks import node_key
 from tests.decisions.support_seeing import (
     agent,
     ago,
@@ -16,7 +19,7 @@ from tests.decisions.support_seeing import (
     node,
     volume,
 )
-from tests.suite.names import FINALIZER
+from tests.suite.names import FINALIZER, NODE_LABEL
 
 FLEX = {"driver": "localvolume.dev/flexvolume"}
 RELEASED: dict[str, Any] = {"phase": "Released", "claim": "data"}
@@ -424,3 +427,29 @@ def test_of_two_events_in_one_second_the_later_written_is_the_last_word(last: st
     events = [event("pv-1", one, one, version=99 + 2 * (one == last)) for one in both]
     verdict = why_volume(facts(it, *events), it).verdict
     assert last in verdict.text
+
+
+@pytest.mark.parametrize("reason", ["VolumePutRight", "VolumeVanished", "VolumeCleaned"])
+def test_what_the_agent_of_another_node_says_of_a_volume_does_not_count(reason: str) -> None:
+    """One node that is taken over must neither hide another's problem nor invent one."""
+    it = volume(phase="Bound", claim="data")
+    own = event("pv-1", "VolumeFailedDelete", "there are stray files", age=50)
+    forged = event("pv-1", reason, "all is well", type_="Normal", age=5, host="n2")
+    found = facts(it, own, forged)
+    assert why_volume(found, it).verdict.text.startswith("its agent leaves it alone: there are str")
+    (problem,) = overview(found)["problems"]
+    assert (problem["about"], problem["text"]) == ("pv/pv-1", "held: there are stray files")
+
+
+def test_of_a_volume_without_a_label_the_agents_of_its_affinity_may_speak() -> None:
+    it = volume(phase="Bound", claim="data", labels={})
+    own = event("pv-1", "VolumeVanished", "its mount is gone", age=50)
+    forged = event("pv-1", "VolumePutRight", "all is well", type_="Normal", age=5, host="n2")
+    assert state_of(facts(it, own, forged), it).word == "vanished"
+
+
+def test_a_node_whose_name_is_no_label_speaks_of_its_own_volumes() -> None:
+    name = "n" * 60 + ".example.org"
+    it = volume(phase="Bound", claim="data", node_name=name, labels={NODE_LABEL: node_key(name)})
+    found = facts(node(name), it, event("pv-1", "VolumeVanished", host=name))
+    assert state_of(found, it).word == "vanished"

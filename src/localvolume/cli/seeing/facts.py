@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -28,7 +28,8 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """The provisioner of classes with prepared volumes."""
 
 
-_SPEAKERS = frozenset({"local-volume-provisioner", "localvolume-controller"})
+_AGENT = "local-volume-provisioner"
+_CONTROLLER = "localvolume-controller"
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,19 @@ class Facts:
             if event.involved_object.uid in ("", meta.uid) or kind == "Node"
         ]
 
+    def words_about(self, volume: PersistentVolume) -> Iterator[SeenEvent]:
+        """What its own agent and the controller said about the volume, newest first.
+
+        Kubernetes lets each agent write Events about any volume. The chart's policies only see that
+        it names its own node as their source, so what another node says does not count.
+        """
+        label = volume.metadata.labels.get(marks.NODE_LABEL, "")
+        for event in self.events_about("PersistentVolume", volume):
+            host, speakers = event.source.host, _speakers(event)
+            own = marks.node_key(host) == label if label else self.is_of(volume, host)
+            if _CONTROLLER in speakers or (_AGENT in speakers and own):
+                yield event
+
     def events_of_node(self, name: str) -> Sequence[SeenEvent]:
         """Our own Events about the Node, newest first."""
         found = self._events.get(("Node", "", name), ())
@@ -206,7 +220,11 @@ def _is_owned(pod: Pod, owner: str) -> bool:
 
 def is_from_us(event: SeenEvent) -> bool:
     """Whether one of our agents or controllers wrote it."""
-    return bool(_SPEAKERS & {event.source.component, event.reporting_component})
+    return bool({_AGENT, _CONTROLLER} & _speakers(event))
+
+
+def _speakers(event: SeenEvent) -> set[str]:
+    return {event.source.component, event.reporting_component}
 
 
 def recency(event: SeenEvent) -> tuple[float, int]:

@@ -370,8 +370,7 @@ def _claim(facts: Facts, claim: PersistentVolumeClaim) -> Shape:
 
 
 def _cleaning(facts: Facts, volume: PersistentVolume) -> Shape:
-    events = facts.events_about("PersistentVolume", volume)
-    said = next((event for event in events if is_from_us(event)), None)
+    said = next(facts.words_about(volume), None)
     return {
         "volume": volume.metadata.name,
         "node": facts.node_of(volume),

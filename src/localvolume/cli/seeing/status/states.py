@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from localvolume.cleaning.jobs import CleaningJob, read_job
-from localvolume.cli.seeing.facts import Facts, is_from_us, moment
+from localvolume.cli.seeing.facts import Facts, moment
 from localvolume.cli.seeing.kinds import SeenEvent
 from localvolume.kube.cache import key_of
 from localvolume.kube.objects import PersistentVolume
@@ -102,12 +102,9 @@ def _judged(facts: Facts, volume: PersistentVolume) -> State:
 
 def last_word(facts: Facts, volume: PersistentVolume) -> SeenEvent | None:
     """The last Event that we wrote about it, if that is not too old to count."""
-    for event in facts.events_about("PersistentVolume", volume):
-        if not is_from_us(event):
-            continue
-        seen = moment(event.seen)
-        return event if seen is not None and facts.now - seen <= _STALE_SECONDS * 1.1 else None
-    return None
+    event = next(facts.words_about(volume), None)
+    seen = moment(event.seen) if event else None
+    return event if seen is not None and facts.now - seen <= _STALE_SECONDS * 1.1 else None
 
 
 _OVER: Final = "Over"

@@ -61,6 +61,7 @@ function stack(place, parts, text) {
 
 function tiles(data) {
   const sum = data.summary, agents = sum.agents || {};
+  const agentsKnown = sum.nodes !== null && !data.unknown.some((one) => one.what === "pods");
   const ready = agents.ready || 0, notReady = (agents["not ready"] || 0) + (agents.missing || 0);
   const controller = data.controller;
   const bad = data.states.filter((one) => one.health === "bad")
@@ -69,10 +70,10 @@ function tiles(data) {
     .reduce((all, one) => all + (one.capacityBytes || 0), 0);
   const list = [
     ["Volumes", count(sum.volumeCount), sum.volumes === null ? "not known"
-      : bad ? `${bad} to look at` : "all well", bad > 0],
+      : bad ? `${bad} to look at` : data.unknown.length ? "others are not known" : "all well", bad > 0],
     ["Capacity", size(sum.capacityBytes), sum.volumes === null ? "of all volumes"
       : `${size(free)} available`, false],
-    ["Nodes", count(sum.nodes), `${ready} agents ready` + (notReady ? `, ${notReady} not` : "")
+    ["Nodes", count(sum.nodes), !agentsKnown ? "agents: not known" : `${ready} agents ready` + (notReady ? `, ${notReady} not` : "")
       + (agents.unknown ? `, ${agents.unknown} not known` : ""), notReady > 0],
     ["Waiting claims", count(sum.claimsWaiting), controller.pods === null ? "controller: not known"
       : !controller.pods ? "no controller was found" : `controller: ${controller.ready} of ${controller.pods} ready`, false],
@@ -165,6 +166,7 @@ function nodeState(cell, node) {
 }
 
 function lists(data, now) {
+  const heard = !data.unknown.some((one) => one.what === "events");
   section("problems", "Problems", data.problems, [
     ["Problem", (cell, row) => tag(cell, row.severity === "error" ? "bad" : "warning",
       row.severity)],
@@ -180,7 +182,7 @@ function lists(data, now) {
     ["Size", plain((row) => size(row.requestedBytes))],
     ["Node", plain((row) => row.node)],
     ["Waits", plain((row) => since(row.created, now))],
-    ["Last word", plain((row) => said(row.lastEvent, now))],
+    ["Last word", plain((row) => said(row.lastEvent, now, heard))],
   ], "No claim waits.");
   section("cleanings", "Cleanings", data.cleanings, [
     ["Volume", (cell, row) => asking(cell, `pv/${row.volume}`, row.volume)],
@@ -188,13 +190,15 @@ function lists(data, now) {
     ["For", plain((row) => (row.since ? since(row.since, now) : ""))],
     ["Jobs", plain((row) => (row.jobs === null ? UNKNOWN
       : row.jobs.map((job) => `${job.name}: ${job.state}`).join(", ")))],
-    ["Last word", plain((row) => said(row.lastEvent, now))],
+    ["Last word", plain((row) => said(row.lastEvent, now, heard))],
   ], "Nothing is being cleaned.");
-  section("nodes", "Nodes", data.nodes, [
+  const nodes = data.summary.nodes === null && !data.nodes.length ? null : data.nodes;
+  section("nodes", "Nodes", nodes, [
     ["Node", (cell, row) => cell.append("button").attr("type", "button").attr("class", "link")
       .attr("data-key", row.name).text(row.name).on("click", () => enter(row.name))],
     ["State", nodeState],
-    ["Volumes", plain((row) => String((picture.byNode.get(row.name) || []).length))],
+    ["Volumes", plain((row) => (data.volumes === null ? UNKNOWN
+      : String((picture.byNode.get(row.name) || []).length)))],
     ["Room", nodeBar],
     ["Pools and disks", poolsOf],
     ["Waiting", plain((row) => count(row.claimsWaiting))],

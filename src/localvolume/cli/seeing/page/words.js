@@ -45,6 +45,8 @@ function look(volume) {
   return volume.state === "available" ? "available" : "bound";
 }
 
-function said(event, now) {
-  return event ? `${event.reason} ${since(event.time, now)} ago: ${event.message}` : "";
+// `heard`: the Events could be read.
+function said(event, now, heard) {
+  return event ? `${event.reason} ${since(event.time, now)} ago: ${event.message}`
+    : heard ? "" : UNKNOWN;
 }

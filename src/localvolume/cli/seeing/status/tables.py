@@ -20,7 +20,7 @@ _REFUSED: Final = re.compile(r'is forbidden: User "([^"]*)" cannot ')
 def print_status(status: Shape, now: float, *, wide: bool) -> None:
     _print_summary(status)
     _print_problems(status["problems"], now, status["unknown"])
-    _print_nodes(status["nodes"])
+    _print_nodes(status["nodes"], known=status["summary"]["nodes"] is not None)
     _print_bars(status)
     _print_capacities(status["nodes"])
     _print_claims(status["claims"], now, status["unknown"])
@@ -101,7 +101,7 @@ def _since(problem: Shape, now: float) -> str:
     return f"{problem['text']} (said {age(now, said)} ago)" if said else str(problem["text"])
 
 
-def _print_nodes(nodes: Sequence[Shape]) -> None:
+def _print_nodes(nodes: Sequence[Shape], *, known: bool) -> None:
     rows: list[Sequence[str]] = []
     for node in nodes:
         there = {None: UNKNOWN, True: "ready", False: "not ready"}[node["ready"]]
@@ -117,7 +117,7 @@ def _print_nodes(nodes: Sequence[Shape]) -> None:
     print_columns(
         ("NODE", "STATE", "AGENT", "CLASS", "VOLUMES", "CAPACITY"),
         rows,
-        none="no node has anything of localvolume",
+        none="no node has anything of localvolume" if known else "nodes: unknown",
     )
 
 

@@ -48,7 +48,8 @@ OWN: Mapping[str, tuple[str, str]] = {
         "annotation of a PersistentVolume",
         (
             "when the volume was last cleaned before this offer, and the receipt: "
-            "`<RFC 3339> <sentence>`. Absent if it was never cleaned, or no record can be kept"
+            "`<RFC 3339> <sentence>`. Absent if it was never cleaned, if a claim has held it "
+            "since, or if no record can be kept"
         ),
     ),
     "LOST_ANNOTATION": (

@@ -149,8 +149,15 @@ def test_the_receipt_of_a_cleaning_goes_with_the_next_offer() -> None:
     assert cleaned.cleaned == "2026-11-28T00:00:00Z zero: 4.0 MiB in 0.1 s, proved"
     offered = next_offer(cleaned, "g2", ROOT)
     assert offered.cleaned == next_offer(offered, "g3", None).cleaned == cleaned.cleaned
-    assert next_offer(taken(offered, "b"), "g4", None).cleaned == cleaned.cleaned
     assert over(offered, "done", 0).cleaned == "1970-01-01T00:00:00Z done"
+
+
+def test_a_receipt_is_not_shown_for_what_a_claim_has_left_since() -> None:
+    """Somebody has emptied the volume by hand, so that it is offered again: no proof of that."""
+    offered = next_offer(over(HELD, "proved", 0), "g2", ROOT)
+    held = taken(offered, "b")
+    assert held.cleaned == offered.cleaned != ""
+    assert next_offer(held, "g3", None).cleaned == ""
 
 
 def test_a_long_receipt_is_cut() -> None:

@@ -139,7 +139,8 @@ def next_offer(recorded: Recorded, generation: str, root: RootState | None) -> R
 
     Keeps the recorded generation if it has not ended and no claim holds it: its object may have
     been made. Otherwise takes `generation`. `root` is the current state of the root directory, for
-    a volume whose record has none.
+    a volume whose record has none. The receipt goes if a claim has held the volume since: whoever
+    emptied it then left none.
     """
     if not isinstance(recorded, Record):
         return Record(generation, root=root)
@@ -148,7 +149,7 @@ def next_offer(recorded: Recorded, generation: str, root: RootState | None) -> R
         return recorded
     return Record(
         recorded.generation if kept else generation,
-        cleaned=recorded.cleaned,
+        cleaned="" if recorded.claim else recorded.cleaned,
         root=recorded.root or root,
         identity=recorded.identity,
     )

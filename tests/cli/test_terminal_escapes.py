@@ -27,3 +27,12 @@ async def test_no_text_of_the_cluster_steers_the_terminal(tmp_path: Path) -> Non
             shown = (await said(*words, *asked)).decode()
             assert not re.search("[\x1b\x07\u202e]", shown), words
         assert "Said\\x1b" in (await said("why", "pvc/orders", *asked)).decode()
+
+
+async def test_a_long_text_of_a_tenant_does_not_fill_the_terminal(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, made, kubeconfig):
+        made.waiting_claim("orders", "long " * 50_000)
+        for words in (("status", "-o", "wide"), ("why", "pvc/orders")):
+            shown = (await said(*words, "--kubeconfig", str(kubeconfig))).decode()
+            assert re.search(r"…\(2500\d\dcharacters\)", "".join(shown.split())), words
+            assert len(shown) < 50_000, words

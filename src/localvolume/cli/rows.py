@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from rich.table import Table
 from rich.text import Text
 
 from localvolume.cli.output.console import table_console
+
+LONGEST: Final = 4096
+"""How many characters of a cell are printed: as many as a path may have."""
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text, or its beginning and how long it is: a tenant's Event may have a megabyte."""
+    return text if len(text) <= longest else f"{text[:longest]} … ({len(text)} characters)"
 
 
 def printable(text: str) -> str:
@@ -31,8 +39,12 @@ def print_columns(
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else _drawn(cell) for cell in row))
     table_console(stderr=stderr).print(table)
+
+
+def _drawn(cell: str) -> Text:
+    return Text(printable(shortened(cell, LONGEST)))
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from localvolume.cli.rows import printable
+from localvolume.cli.rows import printable, shortened
 from localvolume.cli.seeing.status.states import BUSY, STATES, WELL
 
 LONGEST: Final = 2000
@@ -67,7 +67,7 @@ def health_of(state: str) -> str:
 def shown(thing: Any) -> Any:
     """The same with every text printable and of bearable length; keys too, as they are words."""
     if isinstance(thing, str):
-        cut = thing if len(thing) <= LONGEST else f"{thing[:LONGEST]} … ({len(thing)} characters)"
+        cut = shortened(thing, LONGEST)
         return cut if cut.isprintable() else printable(cut)
     if isinstance(thing, Mapping):
         return {shown(key): shown(value) for key, value in thing.items()}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from localvolume.cli.rows import printable
+from localvolume.cli.rows import LONGEST, printable, shortened
 from localvolume.cli.seeing.kinds import SeenEvent
 from localvolume.cli.seeing.words import age
 
@@ -55,7 +55,7 @@ class Explanation:
 
     def text(self, now: float) -> str:
         width = max((len(name) for name, _ in self.chain), default=0)
-        lines = [f"{self.about}: {printable(self.verdict.text)}", ""]
+        lines = [f"{self.about}: {_shown(self.verdict.text)}", ""]
         lines += [_hanging("Next", self.verdict.then, 4), _hanging("Who", self.verdict.who, 4), ""]
         lines += [_hanging(name, value, width) for name, value in self.chain]
         if self.events:
@@ -67,11 +67,15 @@ class Explanation:
         return "\n".join(lines)
 
 
+def _shown(text: str) -> str:
+    return printable(shortened(text, LONGEST))
+
+
 def _hanging(name: str, value: str, width: int) -> str:
     head = f"  {printable(name):<{width}}  "
     return (
         textwrap.fill(
-            printable(value),
+            _shown(value),
             width=100,
             initial_indent=head,
             subsequent_indent=" " * min(len(head), 30),

@@ -188,6 +188,8 @@ async def test_a_port_that_is_taken_is_said(server: Server, tmp_path: Path) -> N
         _, err = await process.communicate()
     assert process.returncode == 1
     assert "address already in use" in err.decode()
+    assert "another by --port" in err.decode()
+    assert "Errno" not in err.decode()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ is for a path that nobody can guess: other servers of this machine, on other por
 
 from __future__ import annotations
 
+import errno
 import hmac
 import json
 import secrets
@@ -63,9 +64,17 @@ class PageServer:
         return f"http://{ADDRESS}:{self._port}/?token={self._token}"
 
     async def start(self, port: int) -> None:
-        """Raises OSError if the port is not to be had."""
+        """Raises OSError if the port is not to be had, saying what to do if it is taken."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, ADDRESS, port).start()
+        try:
+            await web.TCPSite(self._runner, ADDRESS, port).start()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise OSError(
+                f"{ADDRESS}:{port} is an address already in use: stop what listens there, choose "
+                "another by --port, or leave that out for a free one"
+            ) from error
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:

@@ -116,3 +116,13 @@ async def test_when_it_has_ended_the_page_says_so(tmp_path: Path) -> None:
         await expect(seen.page.locator("#stale")).to_contain_text(
             "is it still running?", timeout=PATIENCE_MS
         )
+
+
+async def test_the_address_can_be_clicked_in_a_page_of_another_site(tmp_path: Path) -> None:
+    """As in a terminal within a browser: the redirect to the page is then one between sites."""
+    async with cluster(tmp_path) as (_, made, kubeconfig):
+        made.fill(nodes=1, volumes=1)
+        async with ui(kubeconfig) as address, browser() as seen:
+            await seen.page.goto(f"data:text/html,<a href='{address}'>here</a>")
+            await seen.page.get_by_role("link").click()
+            await seen.page.wait_for_selector("#nodes tbody tr")

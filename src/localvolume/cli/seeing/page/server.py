@@ -105,11 +105,13 @@ class PageServer:
         return _same(request.cookies.get(_COOKIE, ""), self._session)
 
     async def _enter(self, _request: web.Request) -> web.StreamResponse:
-        """Exchanges the token for the cookie, so that it does not stay in the address."""
+        """Exchanges the token for the cookie, so that it does not stay in the address.
+
+        Not SameSite=Strict: a browser would not send it on this redirect where the address was
+        clicked in a page, as in a terminal within a browser.
+        """
         answer = web.Response(status=303, headers={"Location": self._place})
-        answer.set_cookie(
-            _COOKIE, self._session, path=self._place, httponly=True, samesite="Strict"
-        )
+        answer.set_cookie(_COOKIE, self._session, path=self._place, httponly=True, samesite="Lax")
         return answer
 
     async def _page(self, _request: web.Request) -> web.StreamResponse:

@@ -67,7 +67,7 @@ def test_what_comes_back_released_is_not_cleaned(lab: Lab, fs: Class) -> None:
     until_held(lab, path, mine)
     backup.restore()
     name = former["metadata"]["name"]
-    lab.event(name, "VolumeFailedDelete", "this may be another's volume now: by its record")
+    lab.event(name, "VolumeFailedDelete", "this may be somebody else's volume now: its record says")
     lab.stays(former)
     assert (path / "precious").read_bytes() == PRECIOUS
     # An agent that knows nothing but what it finds judges alike.
@@ -157,7 +157,7 @@ def test_a_raw_device_is_kept_alike(lab: Lab) -> None:
     until_device_held(lab, mine)
     backup.restore()
     name = former["metadata"]["name"]
-    lab.event(name, "VolumeFailedDelete", "this may be another's volume now: by its record")
+    lab.event(name, "VolumeFailedDelete", "this may be somebody else's volume now: its record says")
     lab.stays(former)
     assert Path(device.path).read_bytes().startswith(PRECIOUS)
     lab.stop()
@@ -214,7 +214,7 @@ def test_a_job_that_comes_back_is_removed(lab: Lab, kubelet: Kubelet) -> None:
     kubelet.admit = lambda _: False
     backup.restore()
     lab.until(lambda: job_of(lab, former), lambda found: found is None)
-    lab.event(former["metadata"]["name"], "VolumeFailedDelete", "by its record")
+    lab.event(former["metadata"]["name"], "VolumeFailedDelete", "its record says")
     assert (path / "precious").read_bytes() == PRECIOUS
 
 

@@ -119,7 +119,9 @@ def test_a_volume_whose_job_is_named_by_another_is_cleaned_all_the_same(
     lab.delete_claim(claim)
     lab.published(fs, "one", unlike=meta["uid"])
     assert not (where / "data").exists()
-    lab.event(meta["name"], "VolumeCleaningWaits", f"{name} has its name, and is another node's")
+    lab.event(
+        meta["name"], "VolumeCleaningWaits", f"{name} has its name, but belongs to another node"
+    )
     assert len(kubelet.began) == 1
     assert lab.plane.request("GET", f"{JOBS}/{name}")["metadata"]["labels"][NODE_LABEL] == node
 

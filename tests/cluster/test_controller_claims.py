@@ -185,7 +185,7 @@ def test_a_shared_disk(ground: Ground) -> None:
     assert ground.mark(volume) is None
     # With the last of them gone, others may come: it is said, and nothing is done.
     ground.patch(f"{NODES}/{neighbour}", {"metadata": {"labels": {"example.com/rack": "other"}}})
-    ground.event(claim, "ReferencedNodeDeleted", "other nodes may come that its selector means")
+    ground.event(claim, "ReferencedNodeDeleted", "nodes that its selector matches may still come")
     ground.until(ground.lost, lambda lost: lost == {"kept": 1})
     ground.stays(claim, volume)
     ground.patch(f"{NODES}/{neighbour}", {"metadata": {"labels": shared}})

@@ -91,7 +91,7 @@ def test_an_api_server_without_health_in_the_status_of_claims(csi: CsiLab) -> No
         found = csi.read_claim(claim)
         assert found is not None
         assert "healthStatus" not in found["status"]
-        assert not csi.logged("not said on its claim")
+        assert not csi.logged("not reported on its claim")
 
 
 @pytest.mark.needs("btrfs")

@@ -141,7 +141,7 @@ def test_a_running_job_is_not_doubled_also_by_the_next_agent(
         lab.settle()
     if process is None:
         lab.stop()
-        assert lab.logged("cleaning stopped, to be begun anew")
+        assert lab.logged("cleaning stopped; it will begin anew")
     else:
         process.kill()
         lab.agent = None

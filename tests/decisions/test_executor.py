@@ -100,7 +100,7 @@ def test_what_was_told_of_a_volume_is_over_once_it_is_well() -> None:
     unseen = Keep("/disk", "its claim is still there", volume)
     well = Keep("/disk", "it is offered", volume, entry)
     told = (name, "Warning VolumeVanished: it is not mounted")
-    over = (name, "Normal VolumePutRight: what kept the agent from it is over: it is offered")
+    over = (name, "Normal VolumePutRight: the agent no longer leaves it alone: it is offered")
     for look, said in (
         ([well], []),
         ([gone], [told]),

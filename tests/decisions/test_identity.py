@@ -255,7 +255,7 @@ def test_what_nothing_tells_apart_may_be_another_once_it_is_renumbered(
 ) -> None:
     comparison = compare(NUMBERED | known, observed | known)
     assert comparison.verdict == "renumbered"
-    assert "the node was started anew or the disk attached anew" in comparison.reason
+    assert "the node was restarted or the disk reattached" in comparison.reason
     assert compare(NUMBERED | known, NUMBERED | known).verdict == "same"
 
 

@@ -230,7 +230,7 @@ def test_a_bound_one_is_only_told() -> None:
     before, now = renumbered()
     hold = held(only_step([now], [bound_to(before, mode="Block")]), "renumbered")
     assert hold.event == EVENT_REPLACED
-    assert "removes the annotation localvolume.dev/identity" in hold.reason
+    assert "remove the annotation localvolume.dev/identity" in hold.reason
 
 
 def test_an_older_object_whose_device_became_a_directory_is_not_offered_as_one() -> None:

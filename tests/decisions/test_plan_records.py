@@ -77,7 +77,7 @@ def test_a_release_is_cleaned_where_the_record_speaks_for_it(record: Record) -> 
 def test_a_release_is_kept_where_it_does_not(record: Recorded, deleting: bool) -> None:
     entry = recorded(filesystem(), record)
     hold = held(only_step([entry], [released(entry, deleting=deleting)]), "not-cleaned")
-    assert "this may be another's volume now" in hold.reason
+    assert "this may be somebody else's volume now" in hold.reason
     assert "localvolume forget" in hold.reason
 
 

@@ -67,7 +67,7 @@ class TestRefused:
 
     def test_one_that_no_filter_means(self, made: Bench, disk: LoopDevice) -> None:
         (outcome,) = made.carry_out(without_filter(made.approve()))
-        assert "no filter means" in outcome.failure
+        assert "no filter matches" in outcome.failure
         assert not any(content(disk))
 
     def test_only_what_is_to_be_mounted_is_mounted(self, made: Bench, disk: LoopDevice) -> None:

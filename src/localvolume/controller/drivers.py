@@ -113,8 +113,7 @@ def faults_of(driver: Driver) -> list[str]:
     spec, found = driver.spec, []
     if not spec.storage_capacity:
         found.append(
-            "does not have storageCapacity: true: "
-            "the scheduler does not heed how much room nodes have"
+            "does not have storageCapacity: true: the scheduler ignores how much room nodes have"
         )
     if driver.metadata.name != CSI_DRIVER:
         return found

@@ -249,7 +249,7 @@ async def _do(hold: Hold, digest: str, workers: Workers, by_id: str, reclaim_sec
     """Make a volume of a held disk; returns its path."""
     disk, wanted = hold.judged.disk, hold.judged.filter
     if wanted is None:
-        raise ValueError(f"no filter means {disk.name}")
+        raise ValueError(f"no filter matches {disk.name}")
     if wanted.block:
         name = link_entry_name(disk, digest)
         arguments = (disk, wanted.mount_dir, name, best_link(disk))

@@ -203,7 +203,7 @@ class DisksRole:
         changed = bool(found.partly) or self._known_digest not in ("", found.digest)
         self._known_digest = found.digest
         if changed:
-            text = "nothing is done, as what would be done is not what was planned or approved"
+            text = "nothing is done, because what would be done is not what was planned or approved"
             self._say("Warning", "DiskPlanChanged", f"{text} ({names}): {how}")
         else:
             self._say(

@@ -125,7 +125,9 @@ class HealthRole:
                     continue
             except ApiError as error:
                 # Mostly because another role has written to the object meanwhile.
-                log.info("%s: its health is not said yet: %s", action.volume.metadata.name, error)
+                log.info(
+                    "%s: its health is not reported yet: %s", action.volume.metadata.name, error
+                )
                 away = isinstance(error, TryAgainLater)
             complete = False
             uid = action.volume.metadata.uid
@@ -169,7 +171,11 @@ class HealthRole:
             raise
         except ApiError as error:
             # Another claim of that name, or one that is not ours to write to: Events tell of it.
-            log.info("%s: not said on its claim: %s", action.volume.metadata.name, error)
+            log.info(
+                "%s: its health is not reported on its claim: %s",
+                action.volume.metadata.name,
+                error,
+            )
 
     def _say(self, action: Say | Over, type_: EventType, reason: str, text: str) -> None:
         meta, claim = action.volume.metadata, action.volume.spec.claim_ref
@@ -188,7 +194,7 @@ class HealthRole:
     ) -> None:
         for uid, text in made.unknown.items():
             if self._unknown.get(uid) != text:
-                log.info("%s: nobody can tell how it is: %s", volumes[uid].metadata.name, text)
+                log.info("%s: its health is not known: %s", volumes[uid].metadata.name, text)
         self._unknown = made.unknown
         unhealthy = ((volumes[uid], reason) for uid, reason in made.unhealthy.items())
         filled = (

@@ -209,7 +209,7 @@ class Acts:
         why = await self._confirm.on_a_disk_of_others(entry, around.node)
         if why is None:
             return
-        log.warning("%s is taken back: %s", created.metadata.name, why)
+        log.warning("%s is withdrawn: %s", created.metadata.name, why)
         while not is_held_by_claim(created):
             try:
                 await self._delete(created)

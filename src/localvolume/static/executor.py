@@ -149,7 +149,7 @@ class Executor:
                 log.debug("%s: %s", key, error)
                 return failing.overtaken()
             case CleaningStopped():
-                log.info("%s: cleaning stopped, to be begun anew", key)
+                log.info("%s: cleaning stopped; it will begin anew", key)
                 return 1.0
             case CleaningFailed():
                 wait = failing.again()
@@ -227,5 +227,5 @@ class Executor:
             return
         del self._told[action.key]
         if action.volume.metadata.uid == about.uid:
-            text = f"what kept the agent from it is over: {action.reason}"
+            text = f"the agent no longer leaves it alone: {action.reason}"
             self.events.event(about, "Normal", EVENT_PUT_RIGHT, text)

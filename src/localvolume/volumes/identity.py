@@ -49,7 +49,7 @@ _ANCHORS = ("uuid", "source", "wwn", "serial", "partUuid", "dmUuid", "mdUuid", "
 
 _RENUMBERED = (
     "nothing tells its disk from others of that kind, and since it was published the node was"
-    " started anew or the disk attached anew"
+    " restarted or the disk reattached"
 )
 
 

@@ -116,11 +116,14 @@ def strange(generation: str, claims: Collection[str], recorded: Recorded) -> str
     if isinstance(recorded, Unreadable):
         return f"its record cannot be read: {recorded.reason}"
     if recorded.claim and recorded.claim not in claims:
-        return f"by its record the claim {recorded.claim} holds it, which this object does not name"
+        return (
+            f"its record says that the claim {recorded.claim} holds it,"
+            " which this object does not name"
+        )
     if generation and generation != recorded.generation:
-        return "by its record it has been offered anew since"
+        return "its record says that it has been offered anew since"
     if not generation and claims and not recorded.claim:
-        return "by its record no claim holds it, and this object is older than the record"
+        return "its record says that no claim holds it, and this object is older than the record"
     return None
 
 
@@ -130,7 +133,7 @@ def held_by(recorded: Recorded) -> str | None:
     if isinstance(recorded, Unreadable):
         return f"its record cannot be read: {recorded.reason}"
     if isinstance(recorded, Record) and recorded.claim:
-        return f"by its record the claim {recorded.claim} holds it"
+        return f"its record says that the claim {recorded.claim} holds it"
     return None
 
 

@@ -95,7 +95,7 @@ def test_another_of_its_kind_under_its_name_is_not_cleaned(lab: LvmLab, raw: Cla
     write()
     name = released(lab, volume)
     lab.start()
-    lab.event(name, "VolumeFailedDelete", "the node was started anew or the disk attached anew")
+    lab.event(name, "VolumeFailedDelete", "the node was restarted or the disk reattached")
     lab.stays(volume)
     assert has_it()
 
@@ -110,7 +110,7 @@ def test_what_an_earlier_boot_recorded_is_cleaned_at_an_administrators_word(
     name = released(lab, volume)
     annotate(lab, volume, recorded(volume) | {"bootId": "b2a4f0c4-0000-4000-8000-000000000000"})
     lab.start()
-    lab.event(name, "VolumeFailedDelete", "removes the annotation localvolume.dev/identity")
+    lab.event(name, "VolumeFailedDelete", "remove the annotation localvolume.dev/identity")
     lab.stays(volume)
     assert has_it()
     annotate(lab, volume, None)

@@ -115,8 +115,8 @@ class Nodes:
             if not said and found:
                 return f"it may be any of these nodes': {', '.join(names)}"
         if said:
-            return f"it was made on {said}, which is not there or not what its affinity means"
-        return "no node that its affinity means is there"
+            return f"it was made on {said}, which is not there or does not match its affinity"
+        return "no node that its affinity matches is there"
 
     def _meeting(self, terms: Sequence[NodeSelectorTerm]) -> list[Node]:
         """The Nodes that match one of the terms, as for the scheduler, sorted by name."""

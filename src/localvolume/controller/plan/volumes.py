@@ -60,7 +60,7 @@ def not_ours(facts: Facts, volume: PersistentVolume) -> Action | None:
     if marks.NODE_LABEL in volume.metadata.labels or is_dynamic(volume, facts.policy.makers):
         return None
     if volume.spec.local is None:
-        return Keep(volume, "somebody made it whom we do not serve")
+        return Keep(volume, "we do not serve whoever made it")
     if (
         marks.is_of_static_provisioner(provisioner_of(volume))
         or volume.spec.storage_class_name in facts.policy.delete_classes
@@ -164,7 +164,7 @@ def _then(facts: Facts, volume: PersistentVolume) -> Action:
     if isinstance(action, Report | Keep):
         return action
     if any(not affinity.hostnames_of(term) for term in affinity.required_terms(volume)):
-        return Report(volume, "other nodes may come that its selector means")
+        return Report(volume, "nodes that its selector matches may still come")
     if volume.spec.storage_class_name not in facts.policy.delete_classes:
         return Report(volume, "its class is not listed for deleting", would=action.reason)
     since = lost_since(volume)

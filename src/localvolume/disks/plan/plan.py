@@ -106,11 +106,11 @@ def _judge(disk: Disk, config: DisksConfig, twins: set[str]) -> Judged:
     if code:
         return Judged(disk=disk, verdict="hold", reason=reason, code=code, filter=wanted)
     if wanted.block:
-        reason = f"it is blank, and {wanted.name} means it: becomes {wanted.class_name}"
+        reason = f"it is blank, and {wanted.name} matches it: becomes {wanted.class_name}"
         return Judged(disk=disk, verdict="link", reason=reason, filter=wanted)
     begun = is_begun(disk, wanted)
     state = "its formatting was begun here and not finished" if begun else "it is blank"
-    reason = f"{state}, and {wanted.name} means it: {wanted.fs_type} for {wanted.class_name}"
+    reason = f"{state}, and {wanted.name} matches it: {wanted.fs_type} for {wanted.class_name}"
     return Judged(disk=disk, verdict="format", reason=reason, filter=wanted, begun=begun)
 
 

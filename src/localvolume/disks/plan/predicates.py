@@ -158,7 +158,7 @@ OUTSIDE: Final[tuple[tuple[str, Predicate], ...]] = (
 
 # --- from the inside ----------------------------------------------------------------------------
 
-_NOT_LOOKED_AT: Final = Inside(unknown="nobody looked at it")
+_NOT_LOOKED_AT: Final = Inside(unknown="it has not been looked at")
 
 
 def is_begun(disk: Disk, wanted: DiskFilter) -> bool:
@@ -190,7 +190,7 @@ def _mounted(disk: Disk, _: DiskFilter) -> str:
 
 def _exclusive(disk: Disk, _: DiskFilter) -> str:
     in_use = (disk.inside or _NOT_LOOKED_AT).in_use
-    return f"somebody has it to themselves: {in_use}" if in_use else ""
+    return f"something has opened it exclusively: {in_use}" if in_use else ""
 
 
 def _signature(disk: Disk, wanted: DiskFilter) -> str:

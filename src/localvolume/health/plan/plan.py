@@ -95,7 +95,7 @@ def _unknown(volume: PersistentVolume, location: Location | None, seen: Seen | N
         return "it is not known where it should be"
     if seen.gone and location.may_be_absent and said_reason(volume):
         # It may just not be mounted now, but that does not repair what was wrong with it.
-        return f"what was said of it stays: {seen.gone}"
+        return f"what was reported about it stays: {seen.gone}"
     return seen.unknown
 
 
@@ -156,24 +156,24 @@ def _action(
             return Keep(volume, "it is well")
         left = max(patience.over - lasted, _unwritten(memory, facts.now, patience))
         if left > 0:
-            return Wait(volume, "it is well again; said if it stays so", left)
+            return Wait(volume, "it is well again; reported if it stays so", left)
         return Over(volume, "it is well again")
     if trouble.reason == before:
         if said(volume) == str(trouble):
             return Keep(volume, "it is said")
         left = _unwritten(memory, facts.now, patience)
         if left > 0:
-            return Wait(volume, "what is said of it has changed", left)
+            return Wait(volume, "its health has changed", left)
         return Say(volume, str(trouble), trouble, aloud=False)
     if trouble.reason == "DeviceGone":
         if is_static(volume) and phase_of(volume) == "Available" and not ever_claimed(volume):
             # It is withdrawn, and offered again when it is back: there is nobody to tell.
             return Keep(volume, "it is gone, and no claim ever held it")
         if lasted < patience.gone:
-            return Wait(volume, "it is gone; said if it stays so", patience.gone - lasted)
+            return Wait(volume, "it is gone; reported if it stays so", patience.gone - lasted)
     left = _unwritten(memory, facts.now, patience)
     if left > 0:
-        return Wait(volume, "something was said of it a moment ago", left)
+        return Wait(volume, "its health was reported a moment ago", left)
     # The static role reports a missing volume on its object itself: VolumeVanished.
     vanished = trouble.reason == "DeviceGone" and is_static(volume)
     return Say(volume, str(trouble), trouble, to_claim_only=vanished)

@@ -248,7 +248,9 @@ class Survey:
             self._snapshot = snapshot
         if not snapshot.table.settled:
             # A mount that is not in it may still be there: its absence proves nothing.
-            raise Hung("mount table", self._paces.directory, "the mount table does not hold still")
+            raise Hung(
+                "mount table", self._paces.directory, "the mounts of this node keep changing"
+            )
         return snapshot.table
 
     async def _read_all(
@@ -388,7 +390,7 @@ class Survey:
                 entry.path, LOOK_SECONDS, lambda: made_for_claims(entry.device, groups, run)
             )
         except (LvmFailed, BadReport, OSError, Hung) as error:
-            return Problem("unknown", f"whether it was made for a claim cannot be told: {error}")
+            return Problem("unknown", f"it is not known whether it was made for a claim: {error}")
         if not made:
             return None
         return Problem("unknown", f"it is the logical volume {made}, which was made for a claim")
@@ -408,7 +410,7 @@ class Survey:
         if signature is None:
             return None
         if signature.label == UNFINISHED_LABEL:
-            return Content("unfinished", "what a cleaning that did not end has left")
+            return Content("unfinished", "the remains of an unfinished cleaning")
         label = f" {signature.label!r}" if signature.label else ""
         found = f"a signature: {signature.type}{label}"
         config = self._classes.get(entry.class_name)
@@ -430,7 +432,7 @@ class Survey:
                 entry.path, LOOK_SECONDS, lambda: why_not_empty(entry.path, entry.device, run)
             )
         except (CannotTell, NotABlockDevice, OSError, Hung) as error:
-            return Content("unknown", f"{found}; whether it is empty cannot be told: {error}")
+            return Content("unknown", f"{found}; it is not known whether it is empty: {error}")
         if why_not:
             return Content("holds", f"{found}, {why_not}")
         return Content("formatted", f"an empty {fs_type}", fs_type)

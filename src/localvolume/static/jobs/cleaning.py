@@ -148,7 +148,9 @@ class JobCleaner:
                 made = await self._make(volume, planned, method, around, name)
                 if made is not None:
                     if job is not None:
-                        text = f"{self._ask.named(job.name)} has its name, and is another node's"
+                        text = (
+                            f"{self._ask.named(job.name)} has its name, but belongs to another node"
+                        )
                         log.warning("%s: that one is called %s", text, name)
                         waits(text)
                     begun(f"cleaning {planned.path} with {method} in {self._ask.named(name)}")
@@ -206,7 +208,7 @@ class JobCleaner:
 
     async def _remove(self, job: CleaningJob, stop: asyncio.Event) -> None:
         if not job.being_deleted:
-            log.info("removing %s, which came to nothing", self._ask.named(job.name))
+            log.info("removing %s, which did not succeed", self._ask.named(job.name))
             await self._ask.delete(job)
         await self._until_gone(job, stop)
         self._told.discard(job.uid)

@@ -327,7 +327,7 @@ def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold
         return Hold(key, reason, "misplaced", volume)
     comparison = world.identity(volume, entry)
     if comparison.verdict == "unknown":
-        text = f"nobody can tell whether it is what was published: {comparison.reason}"
+        text = f"it is not known whether it is what was published: {comparison.reason}"
         return Hold(key, text, "unknown", volume, entry, again_seconds=world.facts.paces.look_again)
     if comparison.verdict == "renumbered":
         text = f"it may not be the volume that was published: {comparison.reason}; {THE_SAME}"
@@ -336,7 +336,7 @@ def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold
         text = f"it is not the volume that was published: {comparison.reason}"
         return Hold(key, text, "replaced", volume, entry, EVENT_REPLACED)
     if strange := world.strange(volume, entry):
-        text = f"it may be another's volume now: {strange}; {ITS_OWN}"
+        text = f"it may be somebody else's volume now: {strange}; {ITS_OWN}"
         if isinstance(entry.recorded, Unreadable):
             again = world.facts.paces.look_again
             return Hold(key, text, "unknown", volume, entry, EVENT_NOT_ITS_OWN, again)
@@ -357,7 +357,7 @@ def _health(world: World, volume: PersistentVolume, entry: Entry | None) -> Hold
 def not_meant(_world: World, entry: Entry) -> Answer:
     if not entry.excluded:
         return None
-    return [Keep(entry.host_path, "the class's namePattern does not mean it", entry=entry)]
+    return [Keep(entry.host_path, "the class's namePattern does not match it", entry=entry)]
 
 
 def not_sayable(_world: World, entry: Entry) -> Answer:

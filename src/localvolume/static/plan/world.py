@@ -71,12 +71,12 @@ def _parents(directory: str) -> tuple[str, ...]:
 if TYPE_CHECKING:
     from localvolume.cleaning.jobs import CleaningJob
 
-THE_SAME = f"whoever knows that it is removes the annotation {marks.IDENTITY_ANNOTATION}"
+THE_SAME = f"if you know that it is, remove the annotation {marks.IDENTITY_ANNOTATION}"
 """What an administrator does to confirm that it is the same volume."""
 
 ITS_OWN = (
-    f"whoever knows that it is this object's removes the annotation {marks.GENERATION_ANNOTATION}"
-    " and has `localvolume forget` remove the record"
+    f"if you know that it is this object's, remove the annotation {marks.GENERATION_ANNOTATION}"
+    " and let `localvolume forget` remove the record"
 )
 """The same if the volume's record speaks against the object."""
 
@@ -239,7 +239,7 @@ class World:
                 f"{other.metadata.name} ({path_of(other)}) offers the same data under another path"
             )
         if strange := self.strange(volume, entry):
-            return f"this may be another's volume now: {strange}; {ITS_OWN}"
+            return f"this may be somebody else's volume now: {strange}; {ITS_OWN}"
         return None
 
     def strange(self, volume: PersistentVolume, entry: Entry) -> str | None:

@@ -165,7 +165,7 @@ def test_nobody_gets_it_while_it_cannot_be_noted(lab: GroupLab, pool: MadePool) 
     with immutable(pool.directory / ".localvolume" / "records"):
         other = give_away(lab, claim, handle, "kube-public")
         (text,) = lab.until(lambda: told(lab, handle), bool)
-        assert "that it was given away cannot be noted, so pods wait" in text
+        assert "its pool cannot note which claim has it now, so pods wait" in text
         is_refused(lab, handle, "has another claim is not noted in its pool yet")
     until_noted(lab, pool, handle, other)
     assert (lab.caller.use(handle) / "file").read_text() == SECRET

@@ -85,7 +85,7 @@ def test_a_link_that_leads_to_anothers_device_is_led_to_its_own(
     with given_to_another(loop.node, tmp_path / "another"):
         dynamic.settle()
         dynamic.until(lambda: behind(path), lambda found: found == loop.behind)
-        text = f"led to what is not theirs, and are attached anew: {name}"
+        text = f"these led to something that is not theirs, and are attached anew: {name}"
         dynamic.until(lambda: dynamic.logged(text), bool)
         with path.open("rb") as device:
             assert device.read(3) == b"own"

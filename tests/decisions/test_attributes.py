@@ -233,7 +233,7 @@ def test_it_is_made_with_what_its_class_says() -> None:
 
 
 def test_nothing_is_made_before_the_class_is_known() -> None:
-    assert "is being asked" in a(Keep, judged(asks("gold"), known={})).reason
+    assert "is being read" in a(Keep, judged(asks("gold"), known={})).reason
 
 
 @pytest.mark.parametrize("known", [ABSENT, WRONG])

@@ -129,10 +129,10 @@ def test_the_filesystem_by_either_name() -> None:
         ({"undoPeriod": "1d"}, "parameter undoPeriod: '1d' has the unknown unit"),
         ({"undoPeriod": "-1s"}, "parameter undoPeriod: must not be negative"),
         ({"nodeAffinityKey": "a b"}, "parameter nodeAffinityKey: 'a b' is no label key"),
-        ({"mode": "rwx"}, "parameter mode: the mode 'rwx' is none"),
-        ({"mode": "4755"}, "parameter mode: the mode '4755' is none"),
-        ({"uid": "-1"}, "parameter uid: the owner '-1' is none"),
-        ({"gid": "4294967295"}, "parameter gid: the group '4294967295' is none"),
+        ({"mode": "rwx"}, "parameter mode: 'rwx' is no mode"),
+        ({"mode": "4755"}, "parameter mode: '4755' is no mode"),
+        ({"uid": "-1"}, "parameter uid: '-1' is no owner"),
+        ({"gid": "4294967295"}, "parameter gid: '4294967295' is no group"),
         ({"uid": "{{ .PVC.Uid }}"}, "parameter uid: '{{ .PVC.Uid }}' is not known"),
         ({"pathPattern": ""}, "parameter pathPattern: is empty"),
         ({"pathPattern": "{{ .PVName"}, 'parameter pathPattern: has "{{" without'),
@@ -332,7 +332,7 @@ def test_openebs_problems_are_joined() -> None:
 
     unknown, symbolic = refused("openebs", mode("g+s"), BasePath="/x")
     assert unknown == "parameter BasePath is not known"
-    assert symbolic.startswith("FilePermissions.data.mode: the mode 'g+s' is none: it must be an o")
+    assert symbolic.startswith("FilePermissions.data.mode: 'g+s' is no mode: it must be an o")
     assert "is no number" in refused("openebs", mode("{{ .PVName }}"))[0]
     assert len(refused("openebs", {"cas.openebs.io/config": "{"}, x="y")) == 2
 

@@ -207,7 +207,7 @@ AWAY = home(problem="it is not mounted")
                      id="only-by-copying-all"),
         pytest.param((home(), storage_class("local", CSI_DRIVER, fs_type="xfs")), OF_SNAPSHOT,
                      "xfs is asked for", id="other-filesystem"),
-        pytest.param((home(room=MIB),), OF_SNAPSHOT, "is there alone: see to pool fast",
+        pytest.param((home(room=MIB),), OF_SNAPSHOT, "is there alone: put pool fast right",
                      id="no-room"),
         pytest.param((home(), storage_class("local", CSI_DRIVER, pools=frozenset({"x"}))),
                      OF_SNAPSHOT, "which is not for the class", id="pool-of-other-classes"),
@@ -278,7 +278,7 @@ def test_only_a_thin_logical_volume_shows_nothing_of_others() -> None:
 
 
 def test_nothing_is_said_before_anything_is_known() -> None:
-    assert "is being asked" in a(Keep, action(copy(), home(), told=None)).reason
+    assert "is being looked up" in a(Keep, action(copy(), home(), told=None)).reason
 
 
 def test_content_of_another_namespace_is_not_taken() -> None:
@@ -290,7 +290,7 @@ def test_content_of_another_namespace_is_not_taken() -> None:
 
 def test_a_populators_claim_is_left_to_it() -> None:
     asked = copy(POPULATOR, provisioner=CSI_DRIVER, node=NODE.name)
-    assert "a populator's" in a(Keep, action(asked, home())).reason
+    assert "a volume populator" in a(Keep, action(asked, home())).reason
 
 
 @pytest.mark.parametrize("asks", [SNAPSHOT, CLONE])

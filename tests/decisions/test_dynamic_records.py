@@ -103,7 +103,7 @@ def test_what_may_hold_data_is_an_orphan(left: Any) -> None:
 def test_a_volume_that_is_not_in_sight(left: Any) -> None:
     """It was found when asked for: nothing is taken away, nor is it asked for without end."""
     held = a(Hold, action(pool(left), named={"pvc-1"}, **unwanted(1)))
-    assert "which this node is not told of" in held.reason
+    assert "which this node does not see" in held.reason
     a(Ask, action(pool(left), named={"pvc-2"}))
 
 

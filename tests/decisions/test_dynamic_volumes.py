@@ -394,7 +394,7 @@ def test_a_promise_that_cannot_be_read(written: str, class_name: str) -> None:
         one = volume(phase="Released", since=since, class_name=class_name, annotations=there)
         held = a(Hold, action(one, pool(record()), now=NOW + 1e9))
         assert held.event == "VolumeFailedDelete"
-        assert "no time and UID of a claim" in held.reason
+        assert "not a time and the UID of a claim" in held.reason
 
 
 def test_what_an_earlier_claim_was_promised_counts_no_more() -> None:

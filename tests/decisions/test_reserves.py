@@ -150,7 +150,7 @@ def test_what_is_lost_is_never_handed_out() -> None:
     for call in (WITH_RESERVE, restore(full_copies=True)):
         assert "is lost: more of pvc-1" in refused(Wrong, call, thick(*there, fills=fills))
         # Until it is known, nothing is said of it.
-        assert "cannot be told yet" in refused(NotNow, call, thick(*there))
+        assert "it is not known yet how full" in refused(NotNow, call, thick(*there))
 
 
 @pytest.mark.parametrize(

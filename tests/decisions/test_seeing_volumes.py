@@ -263,7 +263,7 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         {**MADE, "annotations": {"localvolume.dev/kept-until": "soon"}},
         [klass("made", "dynamic.localvolume.dev")],
         "not-cleaned",
-        "says 'soon', which is no time",
+        "says 'soon', which is not a time",
         "the data stays",
     ),
     (

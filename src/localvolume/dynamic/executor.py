@@ -219,7 +219,7 @@ class Executor:
             case Make() | Publish():
                 text = self._acts.say_failed(action.claim, text)
             case Remember() if action.given and action.record.driver == CSI_DRIVER:
-                text = f"that it was given away cannot be noted, so pods wait: {text}"
+                text = f"its pool cannot note which claim has it now, so pods wait: {text}"
                 self._acts.say_of_volume(action.volume, "Warning", EVENT_KEPT_FROM_CLAIM, text)
             case Delete() | Retire():
                 text = f"not removed: {text}"

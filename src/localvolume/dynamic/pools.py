@@ -241,7 +241,10 @@ class Pools:
         except (Hung, OSError) as error:
             why = str(error)
         if why and why != self._unthawed:
-            log.error("what was frozen for a cut cannot be thawed; tried at every look: %s", why)
+            log.error(
+                "what was frozen for a cut cannot be thawed; this is tried again at every look: %s",
+                why,
+            )
         self._unthawed = why
 
     async def _thaw_by(self, note: str) -> str:
@@ -268,7 +271,7 @@ class Pools:
             # When it can be used again, it may be on another disk.
             self._attached.discard(name)
         if report.astray:
-            text = "pool %s: led to what is not theirs, and are attached anew: %s"
+            text = "pool %s: these led to something that is not theirs, and are attached anew: %s"
             log.error(text, name, ", ".join(sorted(report.astray)))
         if not report.problem and name not in self._attached:
             await self._attach(name)

@@ -124,7 +124,7 @@ class Live:
         except NotThere:
             raise NotNow(f"{record.name} has no PersistentVolume that says whose it is") from None
         except ApiError as error:
-            raise NotNow(f"whose {record.name} is now could not be asked: {error}") from error
+            raise NotNow(f"it could not be asked whose {record.name} is now: {error}") from error
         if why := kept_from(live, record):
             raise NotNow(f"{record.name} is kept from its claim: {why}")
         if is_to_be_noted(live, record):

@@ -95,8 +95,8 @@ class Alerts:
                     log.warning("pool %s: %s", name, text)
                     self._events.event(self._node, "Warning", EVENT_WARNING, f"pool {name}: {text}")
             if before and not report.warnings:
-                log.info("pool %s: nothing is to be warned of any more", name)
-                self._over(EVENT_WARNING_OVER, name, "nothing is to be warned of any more")
+                log.info("pool %s: its warnings are gone", name)
+                self._over(EVENT_WARNING_OVER, name, "its warnings are gone")
         self._said = said
 
     def tell_problems(self, problems: Mapping[str, str]) -> None:
@@ -368,7 +368,7 @@ class DynamicRole:
         try:
             return await self.workers.call("mounts of pods", MOUNTS_SECONDS, with_mounts, uids)
         except (Hung, OSError, ValueError) as error:
-            log.warning("which pods have volumes mounted is not known: %s", error)
+            log.warning("it is not known which pods have volumes mounted: %s", error)
             return uids
 
     def _misplaced(self, pool: PoolConfig) -> str | None:

@@ -41,7 +41,7 @@ from localvolume.volumes.objects import claim_of, is_being_deleted
 
 Claim = PersistentVolumeClaim
 
-_ASKING = "it is being asked what its VolumeAttributesClass says"
+_ASKING = "its VolumeAttributesClass is being read"
 
 
 def judge_claim(world: World, claim: Claim) -> Action:
@@ -198,7 +198,7 @@ def invalid(world: World, claim: Claim) -> Action | None:
 def impossible(world: World, claim: Claim) -> Action | None:
     csi = world.class_of(claim).object.provisioner == CSI_DRIVER
     if csi and claims.source_of(claim) is not None and not claims.is_copy(claim):
-        return _keep(claim, "what fills its volume is a populator's to know, and to make")
+        return _keep(claim, "a volume populator fills its volume, and has it made")
     reason = claims.fault_of(claim, copies=follows(world, claim))
     return _reject(claim, reason) if reason else None
 
@@ -261,11 +261,13 @@ def _to_be_copied(world: World, claim: Claim, class_facts: ClassFacts, size: int
     home, size = origin.pool.config.name, max(size, origin.record.size_bytes)
     pool = choose(world, class_facts, mode_of(claim), size, only=home)
     if isinstance(pool, str):
-        return _not_here(world, claim, f"node {_node(world)}: {pool}", f"see to pool {home}")
+        return _not_here(world, claim, f"node {_node(world)}: {pool}", f"put pool {home} right")
     return _make(world, claim, class_facts, pool, size, origin.record)
 
 
-def _not_here(world: World, claim: Claim, reason: str, help_: str = "see to that node") -> Action:
+def _not_here(
+    world: World, claim: Claim, reason: str, help_: str = "put that node right"
+) -> Action:
     """This node cannot serve it: another one may, unless it asks for content that lies here."""
     if not follows(world, claim):
         return _give_back(claim, reason)

@@ -47,7 +47,7 @@ def origin_of(world: World, claim: Claim, size: int) -> Found | Action:
     told = world.facts.origins.get(claim.metadata.uid)
     if told is None:
         key = claims.volume_name(claim.metadata.uid)
-        return Keep(key=key, reason="it is being asked where the content lies that it asks for")
+        return Keep(key=key, reason="the content that it asks for is being looked up")
     if told.problem:
         return held(claim, told.problem)
     node, what = world.facts.node.name, "snapshot" if told.snapshot else "volume"

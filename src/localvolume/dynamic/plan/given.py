@@ -60,9 +60,9 @@ def set_back(volume: PersistentVolume, record: Record) -> str:
         return ""
     what = "kept for" if known[-1] == NOBODY else "given to"
     return (
-        f"it was {what} another claim since, as its pool remembers: the API server may have"
-        " been set back, and what is in it may be another tenant's. Find out whose it is; then keep"
-        " it with localvolume undo, or delete the PersistentVolume to have its volume removed now"
+        f"its pool remembers that it was {what} another claim since: the API server may have been"
+        " set back, and what is in it may be another tenant's. Find out whose it is; then keep it"
+        " with localvolume undo, or delete the PersistentVolume to have its volume removed now"
     )
 
 
@@ -81,7 +81,7 @@ def kept_from(volume: PersistentVolume, record: Record) -> str:
         return ""
     return (
         f"{why}: the API server may have been set back, and what is in it may be another tenant's."
-        " Find out whose it is, have claimRef name who is to have it, and annotate the"
+        " Find out whose it is, set claimRef to the claim that is to have it, and annotate the"
         f" PersistentVolume with {marks.GENERATION_ANNOTATION}={needed}"
     )
 

@@ -185,7 +185,7 @@ def _remove(world: World, call: RemoveInlineCall) -> Action:
         return AnswerCall(key=call.key, reason="no pod has such a volume of its own")
     return RemoveCalled(
         key=call.key,
-        reason=f"pod {found.record.pod} is ended by the kubelet",
+        reason=f"the kubelet is ending pod {found.record.pod}",
         pool=found.pool.config,
         record=found.record,
     )

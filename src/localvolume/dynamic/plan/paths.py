@@ -193,7 +193,7 @@ def read_mode(text: str) -> int:
     """An octal mode without setuid. Raises Unsafe."""
     if not _MODE.fullmatch(text) or int(text, 8) > _HIGHEST_MODE:
         raise Unsafe(
-            f"the mode {_shown(text)} is none: it must be an octal number of at most "
+            f"{_shown(text)} is no mode: it must be an octal number of at most "
             f"{_HIGHEST_MODE:04o}, like 0750"
         )
     return int(text, 8)
@@ -202,9 +202,7 @@ def read_mode(text: str) -> int:
 def read_id(text: str, what: str) -> int:
     """The number of an owner or a group. Raises Unsafe."""
     if not _NUMBER.fullmatch(text) or int(text) > _HIGHEST_ID:
-        raise Unsafe(
-            f"the {what} {_shown(text)} is none: it must be a number of at most {_HIGHEST_ID}"
-        )
+        raise Unsafe(f"{_shown(text)} is no {what}: it must be a number of at most {_HIGHEST_ID}")
     return int(text)
 
 

@@ -53,7 +53,7 @@ def judge_record(world: World, found: Found) -> Action:
     if record.adopted or (record.state == "offered" and record.volume_uid):
         return Hold(key=record.name, reason=ORPHAN)
     if record.name in world.facts.named:
-        reason = "there is a PersistentVolume of its name, which this node is not told of"
+        reason = "there is a PersistentVolume of its name, which this node does not see"
         return Hold(key=record.name, reason=reason)
     if record.name not in world.facts.absent or record.claim_uid not in world.facts.gone:
         return Ask(key=record.name, reason="nobody seems to want it", record=record)

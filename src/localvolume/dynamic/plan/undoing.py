@@ -69,7 +69,7 @@ def undo_of(
         return Undo(since=since, problem=f"{problem}: create the class again, or {_AT_ONCE}")
     if class_facts is not None and class_facts.problem:
         problem = f"its class {name} is not valid ({class_facts.problem})"
-        problem = f"{problem}, so how long its removal can be undone is not known"
+        problem = f"{problem}, so it is not known how long its removal can be undone"
         text = f"{problem}: correct the class, or {_AT_ONCE}"
         return Undo(since=since, until=promised, problem=text)
     period = None if class_facts is None else class_facts.wish.undo_seconds
@@ -99,8 +99,8 @@ def _promised_until(volume: PersistentVolume) -> float | str | None:
     until, _, uid = text.partition(" ")
     end = moment(until)
     if end is None or not uid:
-        said = f"its annotation {marks.KEPT_ANNOTATION} says {quoted(text)}, which is no time and"
-        return f"{said} UID of a claim: correct it, take it away, or {_AT_ONCE}"
+        said = f"its annotation {marks.KEPT_ANNOTATION} says {quoted(text)}, which is not a time"
+        return f"{said} and the UID of a claim: correct it, remove it, or {_AT_ONCE}"
     return end if uid == claim_of(volume) else None
 
 

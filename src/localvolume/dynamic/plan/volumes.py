@@ -85,7 +85,7 @@ def called(world: World, volume: Volume) -> Action | None:
     if pool_of(volume) is None and any(
         record.request for _, record in world.records_of(record_name_of(volume))
     ):
-        return _keep(volume, "external-provisioner made it by a CSI call, and removes it so")
+        return _keep(volume, "external-provisioner made it by a CSI call, and removes it by one")
     return None
 
 

@@ -168,14 +168,16 @@ class World:
         told = self.facts.told
         if content := told.handles.get(handle):
             return f"{content} is of it"
-        return f"whether a content is of it is not known: {told.unread}" if told.unread else ""
+        return f"it is not known whether a content is of it: {told.unread}" if told.unread else ""
 
     def awaited(self, snapshot: str) -> str:
         """What the snapshot of that handle is being cut for, or why that is not known; ""."""
         told = self.facts.told
         if content := told.coming.get(snapshot):
             return f"{content} waits for it"
-        return f"whether a content waits for it is not known: {told.unread}" if told.unread else ""
+        return (
+            f"it is not known whether a content waits for it: {told.unread}" if told.unread else ""
+        )
 
     def class_of(self, claim: PersistentVolumeClaim) -> ClassFacts:
         """The claim's class; call it only after the rule `without_class` returned None."""

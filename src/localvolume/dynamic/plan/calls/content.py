@@ -55,7 +55,7 @@ def check_content(found: Found) -> None:
     if why := lost_content(found):
         raise Wrong(why)
     if found.record.reserve_bytes and found.record.name not in found.pool.report.fills:
-        raise NotNow(f"how full the reserve of {found.record.name} is cannot be told yet")
+        raise NotNow(f"it is not known yet how full the reserve of {found.record.name} is")
 
 
 def lost_content(found: Found) -> str:

@@ -314,7 +314,7 @@ def test_volumes_that_were_swapped_are_nobodys_until_somebody_has_looked(
     (where / "pvc-2").rename(where / "pvc-1")
     (where / "away").rename(where / "pvc-2")
     capsys.readouterr()
-    refused(where, capsys, "pvc-1: the record of pvc-2 tells of what lies there")
+    refused(where, capsys, "pvc-1: the record of pvc-2 is of what lies there")
     assert restamped(where, "--by-name") == 0
     assert records_in(where)["pvc-1"].inode == (where / "pvc-1").stat().st_ino
 

@@ -60,7 +60,7 @@ def beside(others: Iterable[tuple[PoolConfig, PoolReport]]) -> Beside:
             available.append(report.available_bytes)
         if report.uncounted:
             unknown = (
-                f"what pool {config.name} has promised of the same filesystem cannot be told:"
+                f"it is not known what pool {config.name} has promised of the same filesystem:"
                 f" {report.uncounted}"
             )
         for record in (*report.records.values(), *report.dormant.values()):

@@ -29,7 +29,7 @@ def used_by(source: Source) -> list[str]:
         device = held_in(table, source).device
         return [f"it is mounted at {mount.mount_point}" for mount in table.of_device(device)]
     except (OSError, ValueError) as error:
-        return [f"who uses it cannot be told: {error}"]
+        return [f"it is not known what uses it: {error}"]
 
 
 def _path_of(source: Source) -> str:

@@ -16,7 +16,7 @@ def no_mode_change(origin: Record, mode: Literal["Filesystem", "Block"]) -> str:
         # A tenant has written each of its bytes, and the node's kernel would mount them.
         return f"{is_of}: what is on a Block volume is never mounted as a filesystem"
     if origin.backend not in ("image", "lvm"):
-        return f"{is_of}, and the backend {origin.backend} keeps files: there are no blocks to have"
+        return f"{is_of}, and the backend {origin.backend} keeps files: it has no blocks to give"
     if origin.backend == "lvm" and not origin.sparse:
         # Only Block volumes are zeroed when they are made.
         return (

@@ -126,7 +126,7 @@ def test_a_volume_that_cannot_be_opened_is_told_and_hides_no_other() -> None:
         mounted(disk, options="prjquota", fstype="ext4") as path,
         closing(store(path / "pool")) as pool,
     ):
-        assert "whether its limit holds cannot be seen" in problem(pool)
+        assert "it is not known whether its limit holds" in problem(pool)
         assert not problem(pool, "pvc-2")
 
 

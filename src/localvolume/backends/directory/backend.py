@@ -238,7 +238,7 @@ def _escape(pool: int, record: Record) -> str:
         # On its way to the trash, or lost: its limit does not matter.
         return ""
     except OSError as error:
-        return f"whether its limit holds cannot be seen: {error.strerror}"
+        return f"it is not known whether its limit holds: {error.strerror}"
     if found.project != record.project:
         return (
             f"its directory is in quota project {found.project}, not in {record.project}:"

@@ -42,7 +42,7 @@ class Clones:
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
                     return ""  # not for want of room: that may come, and until then a clone says so
-                return f"it cannot be tried whether files can share blocks: {error.strerror}"
+                return f"it is not known whether files can share blocks: {error.strerror}"
         return "" if self._can[device] else NO_CLONES
 
     def fill(self, made: int, source: int, path: str, origin: Record) -> None:

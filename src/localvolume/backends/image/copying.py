@@ -68,7 +68,7 @@ class Copying:
         except OSError as error:
             if error.errno in NO_ROOM:
                 return ""  # not for want of room: that may come, and until then a copy says so
-            return f"it cannot be tried whether files can share blocks: {error.strerror}"
+            return f"it is not known whether files can share blocks: {error.strerror}"
 
     def may_share(self, pool: int, records: Sequence[Record]) -> bool:
         """Whether images of these records may share blocks with any file in the pool.

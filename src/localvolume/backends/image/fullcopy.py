@@ -137,7 +137,7 @@ class FullCopies:
         if seconds > self.stall:
             raise Busy(
                 f"copying {most >> 20} MiB of {origin.name} would hold up its users for about"
-                f" {seconds:.0f} s, and {self.stall:g} s are the most. {_HELP}"
+                f" {seconds:.0f} s, and at most {self.stall:g} s are allowed. {_HELP}"
             )
 
 

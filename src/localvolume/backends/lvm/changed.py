@@ -32,7 +32,7 @@ def blocks(
     pool, other = seen.pool, base or mine
     if pool is None or {mine.kind, other.kind} != {"thin"}:
         raise Impossible(
-            f"{mine.full_name} is in no thin pool: which of its blocks have changed is not told"
+            f"{mine.full_name} is in no thin pool: it is not known which of its blocks have changed"
         )
     if start >= mine.size_bytes:
         return Blocks(ranges=(), until=mine.size_bytes, total_bytes=mine.size_bytes)

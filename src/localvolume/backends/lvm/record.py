@@ -132,7 +132,7 @@ def read_entry(volume: LogicalVolume) -> Entry:
     if reserve and volume.origin != fields.get("snapshot-of", ""):
         raise BadTag(f"it is a snapshot of {volume.origin}, and its tags name another")
     if asked > volume.size_bytes and not reserve:
-        raise BadTag(f"it was made smaller than the {asked} bytes that its tags tell of")
+        raise BadTag(f"it was made smaller than the {asked} bytes that its tags name")
     record = Record(
         name=name,
         backend="lvm",

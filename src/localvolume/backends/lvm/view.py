@@ -168,8 +168,8 @@ def view_of(config: LvmConfig, group: VolumeGroup, volumes: Iterable[LogicalVolu
             raise NoPool(f"{pool.full_name} is no thin pool")
         if not pool.zeroes:
             raise NoPool(
-                f"{pool.full_name} hands out blocks with what others wrote in them: lvchange"
-                f" --zero y {pool.full_name}"
+                f"{pool.full_name} hands out blocks that still hold what others wrote: run"
+                f" lvchange --zero y {pool.full_name}"
             )
     seen = View(
         id=pool.uuid if pool else group.uuid,
@@ -335,5 +335,5 @@ def _fullness(what: str, percent: float | None) -> list[str]:
         return []
     if percent < FULL_PERCENT:
         return [f"{what} is more than {WARN_PERCENT}% full: extend it, or remove volumes"]
-    end = "no volume is made there any more; full, every volume in it fails"
+    end = "no volume is made there any more; when it is full, every volume in it fails"
     return [f"{what} is more than {FULL_PERCENT}% full: {end}"]

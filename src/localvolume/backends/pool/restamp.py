@@ -110,7 +110,7 @@ def _judge(record: Record, found: Seen, twins: Collection[str], strays: Collecti
         reason = f"the same lies where {min(twins)} should"
         return Answer(verdict="left", record=record, reason=reason)
     if strays:
-        reason = f"the record of {min(strays)} tells of what lies there"
+        reason = f"the record of {min(strays)} is of what lies there"
         return Answer(verdict="doubtful", record=record, reason=reason)
     stamped = replace(record, inode=found.identity)
     if found.trash:

@@ -99,5 +99,5 @@ def test_a_handle_that_a_claims_volume_may_have(handle: str) -> None:
 
 
 def test_no_device_and_no_secret() -> None:
-    assert "no block device" in refused(kind={"block": {}})
+    assert "not a block device" in refused(kind={"block": {}})
     assert "secret" in refused(secrets={"key": "x"})

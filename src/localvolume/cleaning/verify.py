@@ -72,4 +72,4 @@ async def _no_signature(steps: Steps, method: Method) -> None:
     # An administrator's cleaner may leave anything but the note of an earlier cleaning of ours.
     note = await signature(steps)
     if note is not None and note.label == LABEL:
-        raise steps.failed("it bears the note of a cleaning that did not end")
+        raise steps.failed("it has the note of a cleaning that did not end")

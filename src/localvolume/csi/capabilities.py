@@ -73,6 +73,6 @@ def _check_had(capability: Any) -> None:
     mode = capability.access_mode.mode
     if mode not in _ON_ONE_NODE:
         name = _MODES.Name(mode) if mode in _MODES.values() else mode
-        raise NotHad(f"access mode {name} cannot be had: the volume is on one node")
+        raise NotHad(f"access mode {name} is not possible: the volume is on one node")
     if capability.mount.volume_mount_group:
         raise NotHad("volume_mount_group is not served: the kubelet sets a volume's group")

@@ -210,7 +210,7 @@ def _unconfirmed(request: Any, volume: Volume) -> str:
     if foreign := sorted(request.volume_context.keys() - _NOBODYS_CONTEXT):
         return f"its context has no {', '.join(foreign)}"
     if requests.parameters_of(request) or request.mutable_parameters:
-        return "what parameters it was made with is not known: ask without any"
+        return "it is not known which parameters it was made with: ask without any"
     return ""
 
 

@@ -56,7 +56,7 @@ def wanted(request: Any) -> WantedInline:
         raise InvalidArgument("no secret is used: leave nodePublishSecretRef out")
     kind = kind_of([request.volume_capability])
     if kind.volume_mode == "Block":
-        raise InvalidArgument("a pod's own volume is a filesystem, and no block device")
+        raise InvalidArgument("a pod's own volume is a filesystem, not a block device")
     own = {key: text for key, text in said.items() if key not in _ADDED}
     for key in sorted(own.keys() - {SIZE, POOL}):
         raise InvalidArgument(
@@ -65,7 +65,7 @@ def wanted(request: Any) -> WantedInline:
     namespace, name, uid = (said.get(key, "") for key in _POD)
     if fault_of_object_name(namespace) or fault_of_object_name(name) or not _UID.fullmatch(uid):
         raise InvalidArgument(
-            "whose pod it is is not told: the CSIDriver must have podInfoOnMount: true"
+            "the kubelet does not say whose pod it is: the CSIDriver must have podInfoOnMount: true"
         )
     # What the pod's owner may have written counts for nothing beside the kubelet's own path.
     if f"/pods/{uid}/volumes/" not in request.target_path:

@@ -255,7 +255,9 @@ class Collector:
             # Other volumes may have taken minutes each since this one was judged.
             answer = await self._ask(volume)
             if not isinstance(answer, Gone):
-                self._say(volume.name, logging.INFO, "kept: it is not certainly gone", volume)
+                self._say(
+                    volume.name, logging.INFO, "kept: it is not certain that it is gone", volume
+                )
                 return
             await turn.call(self.driver.remove, volume)
         self.metrics.removed.inc()

@@ -174,7 +174,7 @@ class Acts:
             raise Unknown(f"there is no snapshot {handle} here")
         if not found.is_readable:
             if found.fill is None:
-                raise NotNow("how full its reserve is cannot be told yet")
+                raise NotNow("it is not known yet how full its reserve is")
             raise Wrong(lost(found.record))
         return found
 

@@ -140,7 +140,7 @@ def judge(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
         return _of_group(facts, content, group)
     if not is_own(facts, content):
         if not owner_of(content) and is_to_go(content) and _has_nothing(content):
-            return _let_go(content, "it is no node's, and nothing of it can be anywhere", True)
+            return _let_go(content, "no node has it, and nothing of it can be anywhere", True)
         return None
     if is_to_go(content):
         return _going(facts, content)
@@ -151,10 +151,10 @@ def judge(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
         if not told or is_ready(content):
             return TellLost(content=content, reason=why)
         if BEING_CREATED in content.metadata.annotations:
-            return Tidy(content=content, reason="its snapshot is cut, lost and told of")
+            return Tidy(content=content, reason="its snapshot is cut, lost and reported")
         return None
     if handle and BEING_CREATED in content.metadata.annotations:
-        return Tidy(content=content, reason="its snapshot is cut and told of")
+        return Tidy(content=content, reason="its snapshot is cut and reported")
     if is_ready(content):
         is_gone = facts.complete and handle not in facts.snapshots
         return _gone(content, handle) if is_gone else _filling(facts, content)
@@ -300,7 +300,7 @@ def _coming(content: VolumeSnapshotContent) -> Action:
     begun = BEING_CREATED in content.metadata.annotations
     return Cut(
         content=content,
-        reason="it was begun, and its status does not tell of it" if begun else "it is asked for",
+        reason="it was begun, and its status does not name it" if begun else "it is asked for",
         handle=handle,
         source=source.volume_handle or "",
     )
@@ -308,7 +308,7 @@ def _coming(content: VolumeSnapshotContent) -> Action:
 
 def _gone(content: VolumeSnapshotContent, handle: str) -> Find:
     """As after its disk died, or the API server was set back to before its removal."""
-    return Find(content=content, reason="its status tells of it, and it may be gone", handle=handle)
+    return Find(content=content, reason="its status names it, and it may be gone", handle=handle)
 
 
 def handle_coming(content: VolumeSnapshotContent) -> str:
@@ -330,7 +330,7 @@ def _going(facts: Facts, content: VolumeSnapshotContent) -> Action | None:
         # A cut that failed may have left something.
         handle = handle_of(name_asked_for(content))
     if not handle:
-        return _let_go(content, "its status tells of no snapshot")
+        return _let_go(content, "its status names no snapshot")
     if group := facts.groups.get(handle):
         return _let_go(content, f"it goes with group {group}")
     if source and (cut_of := facts.snapshots.get(handle, source)) != source:

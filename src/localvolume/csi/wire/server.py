@@ -129,7 +129,7 @@ class Server:
     def _check_goes_on(self) -> None:
         """Raise Unavailable once the server ends: a stream may be long."""
         if self._ending:
-            raise Unavailable("this agent ends: go on from what was told")
+            raise Unavailable("this agent is ending: go on from what you have received")
 
     def _say(self, text: str) -> None:
         if text != self._said:

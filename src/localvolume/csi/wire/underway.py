@@ -53,7 +53,7 @@ class Call:
             return await asyncio.shield(self.task)
         except asyncio.CancelledError:
             if self.task.cancelled():
-                raise Unavailable("this agent ends: repeat the call") from None
+                raise Unavailable("this agent is ending: repeat the call") from None
             raise
 
 

@@ -166,7 +166,7 @@ def _gone(volume: Owned, answer: Gone, facts: Facts) -> Action:
         )
     way = volume.tags.get(TAG_ON_REMOVAL, "")
     if way not in WAYS:
-        return Keep(volume, f"nobody knows how to remove it by {way!r}")
+        return Keep(volume, f"it is not known how to remove it by {way!r}")
     since = moment(volume.tags.get(TAG_GONE_SINCE, ""))
     if since is None:
         return NoteGone(volume, written(facts.now), "its PersistentVolume is gone")

@@ -97,13 +97,13 @@ def judge(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
         return None
     if not is_own(facts, content):
         if not owner_of(content) and is_to_go(content) and _has_nothing(content):
-            return _let_go(content, "it is no node's, and nothing of it can be anywhere", True)
+            return _let_go(content, "no node has it, and nothing of it can be anywhere", True)
         return None
     if is_to_go(content):
         return _going(facts, content)
     handle = group_in_status(content)
     if handle and GROUP_BEING_CREATED in content.metadata.annotations:
-        return Tidy(content=content, reason="its group is cut and told of")
+        return Tidy(content=content, reason="its group is cut and reported")
     if is_ready(content):
         there = facts.groups.get(handle, frozenset())
         is_lost = facts.complete and not there.issuperset(_told(content))
@@ -179,7 +179,7 @@ def _coming(facts: Facts, content: VolumeGroupSnapshotContent) -> Action:
         )
     return Cut(
         content=content,
-        reason="it was begun, and its status does not tell of it" if begun else "it is asked for",
+        reason="it was begun, and its status does not name it" if begun else "it is asked for",
         handle=handle,
         sources=source.volume_handles,
     )
@@ -189,7 +189,7 @@ def _lost(content: VolumeGroupSnapshotContent) -> Find:
     """As after its disk died, or the API server was set back to before its removal."""
     return Find(
         content=content,
-        reason="its status tells of it, and it may be gone",
+        reason="its status names it, and it may be gone",
         handle=group_in_status(content),
         snapshots=_told(content),
     )
@@ -216,7 +216,7 @@ def _going(facts: Facts, content: VolumeGroupSnapshotContent) -> Action | None:
         # A cut that failed may have left something.
         handle = _own_handle(content)
     if not handle:
-        return _let_go(content, "its status tells of no group")
+        return _let_go(content, "its status names no group")
     if others := sorted(_others(facts, content, handle)):
         return _let_go(content, f"{', '.join(others)} has the same group, which stays")
     told = _told(content)

@@ -72,8 +72,8 @@ def check(run: Run, device: Device, fs_type: FsType) -> None:
         check_filesystem(run, device.node, device.number, fs_type)
     except BackendFailed as error:
         raise DriverFailed(
-            f"the {fs_type} on {device.node} has errors that nobody should mend unseen, and is left"
-            f" as it is; on the node, to repair it: e2fsck -f {device.node} ({error})"
+            f"the {fs_type} on {device.node} has errors that must not be repaired unseen, and is"
+            f" left as it is; on the node, to repair it: e2fsck -f {device.node} ({error})"
         ) from error
 
 

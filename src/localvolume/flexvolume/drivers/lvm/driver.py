@@ -278,7 +278,7 @@ class LvmDriver:
                 found = self._group.look(name)
                 return found is not None and removal.users_of(found) != ""
         except DriverFailed as error:
-            log.warning("taken for in use: %s", error, extra={"persistentvolume": name})
+            log.warning("treated as in use: %s", error, extra={"persistentvolume": name})
             return True
 
     def remove(self, volume: Owned) -> None:

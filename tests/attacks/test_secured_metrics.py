@@ -175,7 +175,7 @@ def test_nobody_reads_while_the_api_server_is_away(
     assert len(told) == 1
     assert told[0].startswith("ERROR")
     answered(mounted, lab.port, bearer, 200)
-    assert lab.logged("answers again who may read")
+    assert lab.logged("can be asked again who may read")
 
 
 def test_nobody_reads_where_the_agent_may_not_ask(

@@ -78,7 +78,7 @@ class Certificate:
                 try:
                     self._context = self._read()
                 except CertificateInvalid as error:
-                    log.error("%s; the certificate of before stays in use", error)  # noqa: TRY400
+                    log.error("%s; the previous certificate stays in use", error)  # noqa: TRY400
                 else:
                     log.info("%s: a new certificate is in use", self._directory)
             return self._context
@@ -192,9 +192,12 @@ class Readers:
             if not fails:
                 self._answers.put(token, verdict, time.monotonic())
         if changed and fails:
-            log.error("nobody may read the metrics, as the API server cannot be asked who: %s", why)
+            log.error(
+                "nobody may read the metrics, because the API server cannot be asked who may: %s",
+                why,
+            )
         elif changed:
-            log.info("the API server answers again who may read the metrics")
+            log.info("the API server can be asked again who may read the metrics")
         return verdict
 
     def _ask(self, token: str) -> tuple[Verdict, str]:

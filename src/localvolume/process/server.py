@@ -103,7 +103,7 @@ class _Handler(WSGIRequestHandler):
                 return None
             left = self._until - time.monotonic()
             if left <= 0:
-                raise TimeoutError("the request did not come to its end in time")
+                raise TimeoutError("the request did not end in time")
             self.connection.settimeout(left)
             piece = self.connection.recv(HEAD_BYTES - len(head))
             if not piece:

@@ -158,7 +158,7 @@ def _btrfs_errors(name: str, uuid: str, sys: str) -> str:
     kinds = set()
     for number in listing(base):
         if (read(f"{base}/{number}/missing") or "0") != "0":
-            return f"its btrfs on {name} misses a device"
+            return f"its btrfs on {name} lacks a device"
         for line in (read(f"{base}/{number}/error_stats") or "").splitlines():
             kind, _, count = line.partition(" ")
             if count not in ("", "0"):

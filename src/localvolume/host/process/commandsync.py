@@ -84,7 +84,7 @@ def on_loop(loop: asyncio.AbstractEventLoop, beyond: float = 30.0) -> Run:
         except _Unheard:
             given_up.set()
             future.cancel()
-            why = "the agent is too busy to see to it: whether it ended is not known"
+            why = "the agent is too busy to watch it: it is not known whether it ended"
             raise TimeoutError(errno.ETIMEDOUT, why, argv[0]) from None
 
     return run

@@ -270,12 +270,12 @@ class Transport:
         return response
 
     async def _wait_for_leave(self) -> None:
-        """Wait for as long as the server asked us to stay away."""
+        """Wait for as long as the server asked us to wait."""
         loop = asyncio.get_running_loop()
         while (wait := self._closed_until - loop.time()) > 0:
             if wait > self._timeout:
                 raise TryAgainLater(
-                    "the server asked us to stay away", status=429, reason="StayAway", after=wait
+                    "the server asked us to wait", status=429, reason="StayAway", after=wait
                 )
             # With jitter, so that requests do not all resume at the same moment.
             await asyncio.sleep(wait + random.uniform(0, 0.1))  # noqa: S311 - not a secret

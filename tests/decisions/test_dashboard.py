@@ -16,6 +16,7 @@ def test_the_board_is_what_grafana_expects() -> None:
     rows = [one["title"] for one in everything if one["type"] == "row"]
     assert rows == [
         "Overview",
+        "Health",
         "Static volumes",
         "Cleaning",
         "Pools and room",
@@ -23,7 +24,6 @@ def test_the_board_is_what_grafana_expects() -> None:
         "CSI",
         "FlexVolume",
         "Controller",
-        "Health",
         "Process",
     ]
     cells: set[tuple[int, int]] = set()

@@ -192,6 +192,25 @@ async def test_a_port_that_is_taken_is_said(server: Server, tmp_path: Path) -> N
     assert "Errno" not in err.decode()
 
 
+async def test_what_is_no_http_fills_no_terminal(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, _made, kubeconfig):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "localvolume", "ui", "--kubeconfig", str(kubeconfig)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        port = urlsplit((await process.stdout.readline()).decode().split()[1]).port
+        for words in (b"\x16\x03\x01\r\n\r\n", b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(words)
+            assert (await reader.read(100)).startswith(b"HTTP/1.0 400 ")
+            writer.close()
+        process.terminate()
+        _, err = await process.communicate()
+    assert err == b""
+
+
 @pytest.mark.parametrize(
     ("flag", "value"),
     [("--port", "-1"), ("--port", "65536"), ("--port", "x"), ("--every", "0"), ("--every", "nan")],

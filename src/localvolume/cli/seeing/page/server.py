@@ -10,11 +10,13 @@ from __future__ import annotations
 import errno
 import hmac
 import json
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from localvolume.cli.seeing.page.document import document, policy
 from localvolume.cli.seeing.page.pictures import Pictures
@@ -56,7 +58,7 @@ class PageServer:
                 web.get(f"{self._place}why", self._why),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(app, access_log=None, logger=_logger(), shutdown_timeout=0.5)
 
     @property
     def url(self) -> str:
@@ -126,6 +128,17 @@ class PageServer:
         if why is None:
             return web.Response(status=404, text="There is no such volume or claim any more.")
         return web.json_response(text=json.dumps(why))
+
+
+def _logger() -> logging.Logger:
+    """Without what is no HTTP: anybody on this machine could fill our terminal by it."""
+    found = logging.getLogger(__name__)
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+    found.addFilter(is_ours)
+    return found
 
 
 def _same(given: str, secret: str) -> bool:

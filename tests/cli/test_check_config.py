@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from localvolume.cli.main import main
 
@@ -152,6 +153,25 @@ def test_a_manifest_is_read_for_its_configmaps(
     assert capsys.readouterr().out.splitlines()[0] == (
         f"{manifest}: storageClassMap: is not valid YAML in line 2: a tab where YAML wants spaces"
     )
+
+
+def test_a_list_of_manifests_as_kubectl_prints_several() -> None:
+    items = [one for one in yaml.safe_load_all(MANIFEST) if one]
+    done = given(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), "-")
+    assert (done.returncode, done.stdout) == (0, "good: 1 class\n")
+    done = given(json.dumps({"apiVersion": "v1", "kind": "List", "items": []}), "-")
+    assert done.returncode == 1
+    assert "holds no manifest" in done.stdout
+
+
+def test_what_the_chart_renders_with_a_dashboard() -> None:
+    """Its ConfigMap has no key of ours; where none has one, each key is named."""
+    other = "---\napiVersion: v1\nkind: ConfigMap\ndata: {local-volume-provisioner.json: '{}'}\n"
+    done = given(f"{MANIFEST}{other}", "-")
+    assert (done.returncode, done.stdout) == (0, "good: 1 class\n")
+    done = given(other, "-")
+    assert done.returncode == 1
+    assert "local-volume-provisioner.json: unknown key" in done.stdout
 
 
 @pytest.mark.parametrize("word", ['"yes"', '"true"', "1"])

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from localvolume.cli.judging import problem_of_directory, problems_of_pools
 from localvolume.cli.rows import print_value
-from localvolume.config import loading
+from localvolume.config import loading, schema
 from localvolume.config.flags.table import Flag, add_flags, output
 from localvolume.config.foreign import localpath, lvmd
 from localvolume.config.model import ConfigurationInvalid, Problem
@@ -211,7 +211,7 @@ def _gather_manifest(
     if not isinstance(text, str):
         return [], [Problem(file, "", text[0])]
     try:
-        manifest = loading.manifest_sources(file, text)
+        manifest = loading.manifest_sources(file, text, _known())
     except document.Unreadable as error:
         return [], [Problem(file, "", str(error))]
     if manifest is None and key:
@@ -221,6 +221,12 @@ def _gather_manifest(
     if not manifest:
         return [], [Problem(file, "", "holds manifests, but no ConfigMap with data")]
     return manifest, []
+
+
+def _known() -> set[str]:
+    """The keys that say whether a ConfigMap is one of ours, or of a provisioner we replace."""
+    ours = {key.name for key in schema.top_keys(host_checks=False)}
+    return {*ours, *localpath.FILES, lvmd.FILE}
 
 
 def _as_data(found: _Found, *, host_checks: bool) -> dict[str, Any]:

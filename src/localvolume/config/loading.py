@@ -7,11 +7,11 @@ configurations, so the directory is read again.
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from yaml.nodes import MappingNode, Node
+from yaml.nodes import MappingNode, Node, SequenceNode
 
 from localvolume.config import schema
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
@@ -175,25 +175,43 @@ def _document(key: str, node: Node) -> MappingNode:
     return document.mapping([(key, node)])
 
 
-def manifest_sources(file: str, text: str) -> list[Source] | None:
+def manifest_sources(file: str, text: str, known: Collection[str]) -> list[Source] | None:
     """The keys of ConfigMap manifests in a file; None if it holds no manifest.
 
-    Raises document.Unreadable. Other kinds beside a ConfigMap, as in rendered charts, are skipped.
+    Other kinds beside a ConfigMap, as in rendered charts, are skipped. So are ConfigMaps without a
+    `known` key if others have one: a chart renders its dashboard into one. Raises
+    document.Unreadable.
     """
-    found: list[Source] | None = None
-    for node in document.compose_all(text):
-        fields = _plain_fields(node)
-        if not ({"apiVersion", "kind"} <= fields.keys()):
-            continue
-        found = found or []
-        if str(fields["kind"].value) != "ConfigMap":
-            continue
-        data = fields.get("data")
-        if isinstance(data, MappingNode):
-            for key, value in data.value:
-                if value.tag != document.STRING:
-                    raise document.Unreadable(f'has data.{key.value} that is not text: use "|"')
-                found.append(Source(file, str(key.value), str(value.value)))
+    manifests = [one for node in document.compose_all(text) for one in _manifests(node)]
+    if not manifests:
+        return None
+    maps = [_keys(file, one) for one in manifests if str(one["kind"].value) == "ConfigMap"]
+    ours = [one for one in maps if any(source.key in known for source in one)]
+    return [source for one in ours or maps for source in one]
+
+
+def _manifests(node: Node) -> Iterator[dict[str, Node]]:
+    """The fields of a manifest, or of each item of a List, as kubectl prints several."""
+    fields = _plain_fields(node)
+    if not ({"apiVersion", "kind"} <= fields.keys()):
+        return
+    items = fields.get("items")
+    if str(fields["kind"].value).endswith("List") and isinstance(items, SequenceNode):
+        for item in items.value:
+            yield from _manifests(item)
+    else:
+        yield fields
+
+
+def _keys(file: str, manifest: dict[str, Node]) -> list[Source]:
+    """The keys of one ConfigMap. Raises document.Unreadable."""
+    found: list[Source] = []
+    data = manifest.get("data")
+    if isinstance(data, MappingNode):
+        for key, value in data.value:
+            if value.tag != document.STRING:
+                raise document.Unreadable(f'has data.{key.value} that is not text: use "|"')
+            found.append(Source(file, str(key.value), str(value.value)))
     return found
 
 

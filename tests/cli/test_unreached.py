@@ -151,6 +151,17 @@ def test_a_proxy_that_refuses(
     assert f"server      https://192.0.2.1:6443, through the proxy http://{address}\n" in said
 
 
+@pytest.mark.parametrize("proxy", ["http://bob:hun/hunter2@h", "http://bob:hunter2@[::1"])
+def test_a_proxys_url_that_is_none_is_not_repeated(
+    proxy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    said = _said("https://192.0.2.1:6443", tmp_path, capsys)
+    assert "proxy-url, or HTTPS_PROXY, is no URL: its host or port is not understood" in said
+
+
 def test_a_password_in_the_servers_url_is_not_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,6 +101,19 @@ def _check(server: str, source: str) -> None:
         raise AccessInvalid(text)
 
 
+def _check_proxy(proxy: str, origin: str) -> None:
+    """The same of a proxy's URL."""
+    try:
+        parts = urlsplit(proxy)
+        _ = parts.port
+    except ValueError as error:
+        text = f"{origin}: proxy-url, or HTTPS_PROXY, is no URL: its host or port is not understood"
+        raise AccessInvalid(text) from error
+    if parts.scheme not in ("http", "https"):
+        shown = without_credentials(proxy)
+        raise AccessInvalid(f"{origin}: proxy-url {shown!r}: only http and https proxies")
+
+
 class Access:
     """The way to one API server. Made by `find_access`, `from_kubeconfig` or `from_cluster`.
 
@@ -228,9 +241,8 @@ def from_kubeconfig(
     source = f"{chosen.source}, context {chosen.context}"
     _check(cluster.server, source)
     proxy = cluster.proxy_url or proxy_from_environment(cluster.server, environ)
-    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        shown = without_credentials(proxy)
-        raise AccessInvalid(f"{cluster.origin}: proxy-url {shown!r}: only http and https proxies")
+    if proxy:
+        _check_proxy(proxy, cluster.origin)
     return Access(
         cluster.server,
         source=source,

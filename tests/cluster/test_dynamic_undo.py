@@ -185,7 +185,8 @@ def test_what_belongs_to_nobody_is_listed_and_stays(dynamic: DynamicLab) -> None
     )
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
-    assert [(one["place"], one["name"]) for one in found] == [(name, name), ("stray", "")]
+    told = [(one["place"], one["persistentVolume"]) for one in found]
+    assert told == [(name, name), ("stray", "")]
     assert found[0]["claim"].startswith("default/")
     planned = _command(
         dynamic,
@@ -234,7 +235,9 @@ def test_what_was_never_published_and_cannot_go_is_listed(dynamic: DynamicLab) -
         *("orphans", "--config", str(dynamic.config_directory), "--node", dynamic.node),
         *("-o", "json"),
     )
-    assert [one["name"] for one in json.loads(done.stdout)] == [volume["metadata"]["name"]]
+    assert [one["persistentVolume"] for one in json.loads(done.stdout)] == [
+        volume["metadata"]["name"]
+    ]
     assert rows.read_text() == "precious"
 
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from typing import Any
 
 from localvolume.backends.pool.survey import survey
 from localvolume.cli.output.exits import UNREACHED, USAGE, exit_statuses
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         return unreached("orphans", error)
     found = orphans_of(pools, volumes, claims)
     if arguments.output != "table":
-        print_value([asdict(orphan) for orphan in found], arguments.output)
+        print_value([_shape(orphan) for orphan in found], arguments.output)
     else:
         _print(found)
     problems = {one.config.name: one.report.problem for one in pools if one.report.problem}
@@ -99,6 +99,17 @@ def _volumes(kubeconfig: str | None) -> dict[str, PersistentVolume]:
     its label."""
     found = asyncio.run(_listed(kubeconfig, PERSISTENT_VOLUMES))
     return {record_name_of(volume): volume for volume in found}
+
+
+def _shape(orphan: Orphan) -> dict[str, Any]:
+    """For programs, by the names that `plan` and `status` have for the same."""
+    return {
+        "pool": orphan.pool,
+        "place": orphan.place,
+        "persistentVolume": orphan.name,
+        "claim": orphan.claim,
+        "capacityBytes": orphan.size_bytes,
+    }
 
 
 def _print(found: list[Orphan]) -> None:

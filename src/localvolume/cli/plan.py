@@ -332,7 +332,11 @@ def _row(action: Action, facts: Facts) -> dict[str, Any]:
     if name:
         row["persistentVolume"] = name
     if entry is not None and entry.kind != "none":
-        row |= {"kind": entry.kind, "bytes": entry.size_bytes, "identity": dict(entry.identity)}
+        row |= {
+            "kind": entry.kind,
+            "capacityBytes": entry.size_bytes,
+            "identity": dict(entry.identity),
+        }
     if isinstance(action, Publish):
         class_facts = facts.classes[action.entry.class_name]
         row["manifest"] = offer(action.name, action.entry, class_facts, facts.node, facts.options)

@@ -68,11 +68,14 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_value(value: Any, form: str) -> None:
-    """Prints what programs read: `form` is "json" or "yaml"."""
+    """Prints what programs read: `form` is "json" or "yaml".
+
+    Both escape all that is not ASCII: what a tenant wrote may steer a terminal.
+    """
     if form == "json":
         print(json.dumps(value, indent=2))
     else:
-        print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
+        print(yaml.safe_dump(value, sort_keys=False), end="")
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], form: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 
 from localvolume.cli.output.exits import exit_statuses
 from localvolume.cli.output.unreached import unreached
+from localvolume.cli.rows import print_value
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.pace import every
 from localvolume.cli.seeing.reading import ACCESS_FLAGS, access_of, read
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(
         parser,
         Flag("--node", "NAME", "what concerns this node only", default=""),
-        output("table", "wide", "json", "html"),
+        output("table", "wide", "json", "yaml", "html"),
         Flag("--check", "", "exit with 1 where somebody should look"),
         Flag("--watch", "", "draw the tables again and again, until Ctrl-C"),
         every("how often --watch reads the cluster"),
@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _said(facts: Facts, arguments: argparse.Namespace) -> int:
     """Prints the status, and returns the exit status."""
     status = overview(facts, arguments.node)
-    if arguments.output == "json":
-        print(json.dumps(status, indent=2))
+    if arguments.output in ("json", "yaml"):
+        print_value(status, arguments.output)
     elif arguments.output == "html":
         from localvolume.cli.seeing.page.document import document
         from localvolume.cli.seeing.page.explaining import explanations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Collection
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from pathlib import PurePosixPath
 from localvolume.cli.output.exits import exit_statuses
 from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_namespace, own_node
+from localvolume.cli.rows import print_value
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.kinds import CONTENTS, EVENTS
 from localvolume.cli.seeing.kinds import PODS as SEEN_PODS
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         Flag("-n --namespace", "NAME", "of the claim, pod, VolumeSnapshot or VolumeGroupSnapshot"),
         Flag("--node", "NAME", "the node that has the path", default=""),
         Flag("--config", "DIR", here),
-        output("text", "json"),
+        output("text", "json", "yaml"),
         *ACCESS_FLAGS,
     )
 
@@ -96,10 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     except (AccessInvalid, ApiError) as error:
         return unreached("why", error)
-    if arguments.output == "json":
-        print(json.dumps(answer.found.shape(), indent=2))
-    else:
+    if arguments.output == "text":
         print(answer.found.text(answer.now))
+    else:
+        print_value(answer.found.shape(), arguments.output)
     return 0
 
 

@@ -73,7 +73,7 @@ def test_a_snapshot_outlives_its_volume_and_both_go_in_the_end(csi: LvmCsiLab) -
     assert (caller.use(again) / "file").read_text() == "before"
     assert lvs(csi) == {volume, "cut-1", again}
     # Volumes that calls made have no object; what is kept, and the snapshot, are not told as such.
-    assert [one["name"] for one in csi.orphans()] == [again]
+    assert [one["persistentVolume"] for one in csi.orphans()] == [again]
     caller.leave(again)
     caller.delete(again)
     caller.call("DeleteSnapshot", snapshot_id="cut-1")

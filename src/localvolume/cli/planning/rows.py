@@ -89,7 +89,7 @@ def _orphan_row(orphan: Orphan, host_dir: str) -> dict[str, Any]:
     if orphan.claim:
         row["claim"] = orphan.claim
     if orphan.size_bytes is not None:
-        row |= {"bytes": orphan.size_bytes, "capacity": quantity(orphan.size_bytes)}
+        row |= {"capacityBytes": orphan.size_bytes, "capacity": quantity(orphan.size_bytes)}
     return row
 
 
@@ -120,7 +120,7 @@ def _row(facts: Facts, action: Action, claim: PersistentVolumeClaim | None) -> d
         row["pool"] = config.name
     if record is not None:
         size = getattr(action, "size_bytes", record.size_bytes)
-        row |= {"bytes": size, "capacity": quantity(size), "mode": record.volume_mode}
+        row |= {"capacityBytes": size, "capacity": quantity(size), "mode": record.volume_mode}
     return row
 
 

@@ -117,7 +117,7 @@ def _of_row(facts: Facts, path: str, row: Mapping[str, Any]) -> Explanation:
     chain += [("Class", str(row["class"]))] if row.get("class") else []
     chain += [("Entry", row["path"])] if row["path"] != path else []
     chain += [("Kind", row["kind"])] if "kind" in row else []
-    chain += [("Size", size(row["bytes"]))] if "bytes" in row else []
+    chain += [("Size", size(row["capacityBytes"]))] if "capacityBytes" in row else []
     of_disk = [key for key in ("filter", "volume", "plan") if key in row]
     chain += [(key.capitalize(), str(row[key])) for key in of_disk]
     if row.get("identity"):

@@ -35,7 +35,9 @@ EVENTS: dict[str, Reason] = {
         "PersistentVolume",
         "It was cleaned. The message says how, how much, how long it took, and how that was "
         "proved.",
-        _NOTHING + " Keep the message if you need a receipt: Events live for an hour.",
+        _NOTHING
+        + " `localvolume.dev/cleaned` on the volume's next PersistentVolume says the same, "
+        "and stays.",
     ),
     "VolumeCleaningWaits": Reason(
         "Warning",

@@ -17,15 +17,24 @@ from tests.suite.until import until
 
 #: As a registry has it: no image is built for tests that only name one.
 IMAGE = f"sha256:{'1' * 64}"
-_LEFT_OUT = (
-    *(".git", ".venv", "build", "dist", "__pycache__", "*.egg-info", "tests", "benchmarks"),
-    ".*_cache",
-)
+_LEFT_OUT = ("tests", "benchmarks")
 
 
 def tree(place: Path) -> Path:
-    """What a release is made of, with a changelog that has its version; returns `place`."""
-    shutil.copytree(ROOT, place, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    """What a release is made of, with a changelog that has its version; returns `place`.
+
+    What git does not know is left out: somebody may write to it while two trees are compared.
+    """
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
+    for name in tracked.stdout.decode().split("\0"):
+        if not name or name.split("/")[0] in _LEFT_OUT:
+            continue
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, place / name)
+    return _with_section(place)
+
+
+def _with_section(place: Path) -> Path:
     log = place / "CHANGELOG.md"
     named = f"## [{version(place)}] - 2026-11-28\n\n### Added\n\n- All of it.\n"
     log.write_text(log.read_text().replace("## [Unreleased]\n", f"## [Unreleased]\n\n{named}", 1))

@@ -34,8 +34,8 @@ NOT_IN_CLUSTERS = ("controlplane", "sandbox", "demonstration")
 #: First words in the source that name no program there, though some machine has one of that name.
 WORDS = frozenset(
     (
-        *("[", "chmod", "clear", "init", "linux", "make", "mkdir", "node", "patch", "quota", "rm"),
-        *("size", "users", "watch", "write"),
+        *("[", "bash", "chmod", "clear", "init", "linux", "make", "mkdir", "node", "patch"),
+        *("quota", "rm", "size", "users", "watch", "write"),
     )
 )
 #: Which programs of its own LVM runs when thin pools are activated and repaired.

@@ -269,7 +269,7 @@ def test_what_is_not_allowed_is_said_of_each(lab: Lab, ask: Ask) -> None:
     volumes = [offered(lab, name) for name in ("one", "two")]
     kubeconfig = account(lab, [])
     said = ask("--node", lab.node, kubeconfig=kubeconfig)
-    assert said.status == 1
+    assert said.status == 3
     assert said.out == ""
     assert "cannot list resource" in said.err
     allow(lab, [rule("persistentvolumes", "list", "get")])
@@ -371,7 +371,7 @@ def test_a_cluster_that_cannot_be_reached_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = str(tmp_path / "no-kubeconfig")
-    assert main(["remove-finalizers", "--all", "--kubeconfig", nowhere]) == 1
+    assert main(["remove-finalizers", "--all", "--kubeconfig", nowhere]) == 3
     assert "no-kubeconfig" in capsys.readouterr().err
 
 

@@ -68,7 +68,7 @@ def test_the_plugin_is_found_and_named_as_people_call_it(
     assert f"there is no PersistentVolume {unique}" in missing
     assert "usage: kubectl localvolume status" in ctl("localvolume", "status", "--help")
     # An option of kubectl's own is the plugin's, too.
-    assert "no-such" in ctl("localvolume", "status", "--context", "no-such", status=2)
+    assert "no-such" in ctl("localvolume", "status", "--context", "no-such", status=3)
 
 
 def described(ctl: Kubectl, what: str, *reasons: str) -> str:

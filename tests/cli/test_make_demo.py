@@ -12,7 +12,9 @@ MAKE = ("make", "--old-file", ".venv/.installed", "demo")
 
 
 def make(*words: str, kubeconfig: str | None) -> subprocess.CompletedProcess[str]:
-    environment = {name: text for name, text in os.environ.items() if name != "KUBECONFIG"}
+    # `make test` hands its own options to every make below it.
+    not_ours = ("KUBECONFIG", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
+    environment = {name: text for name, text in os.environ.items() if name not in not_ours}
     if kubeconfig is not None:
         environment["KUBECONFIG"] = kubeconfig
     return subprocess.run(

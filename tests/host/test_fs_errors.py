@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,9 @@ WELL = Seen()
 
 
 def at(path: Path | str, kind: str = "mount", **more: object) -> Seen:
-    """A look at one place, now."""
-    return Look(read_mount_table()).at(Location(path=str(path), kind=kind, **more))  # type: ignore[arg-type]
+    """What a look at one place finds wrong there, now."""
+    seen = Look(read_mount_table()).at(Location(path=str(path), kind=kind, **more))  # type: ignore[arg-type]
+    return replace(seen, filled=None)
 
 
 def test_an_ext4_that_counts_errors_until_it_is_repaired() -> None:

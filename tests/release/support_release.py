@@ -24,6 +24,7 @@ def tree(place: Path) -> Path:
     """What a release is made of, with a changelog that has its version; returns `place`.
 
     What git does not know is left out: somebody may write to it while two trees are compared.
+    Mark with needs("git").
     """
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
     for name in tracked.stdout.decode().split("\0"):

@@ -56,7 +56,7 @@ def release(releases: list[Path]) -> Path:
     return releases[0]
 
 
-pytestmark = pytest.mark.needs("go")
+pytestmark = pytest.mark.needs("go", "git")
 
 
 def test_two_builds_are_the_same_bytes(releases: list[Path]) -> None:

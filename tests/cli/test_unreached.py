@@ -159,7 +159,7 @@ def test_a_proxys_url_that_is_none_is_not_repeated(
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     said = _said("https://192.0.2.1:6443", tmp_path, capsys)
-    assert "proxy-url, or HTTPS_PROXY, is no URL: its host or port is not understood" in said
+    assert "proxy-url, or HTTPS_PROXY, is not a URL: its host or port is not understood" in said
 
 
 def test_a_password_in_the_servers_url_is_not_repeated(
@@ -172,8 +172,8 @@ def test_a_password_in_the_servers_url_is_not_repeated(
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        ("https://bob:hun/hunter2@192.0.2.1", "its host or its port is not understood"),
-        ("https://[::1/hunter2", "its host or its port is not understood"),
+        ("https://bob:hun/hunter2@192.0.2.1", "its host or port is not understood"),
+        ("https://[::1/hunter2", "its host or port is not understood"),
         ("https://192.0.2.1?token=hunter2", "server https://192.0.2.1 has a query"),
         ("https://bob:hunter2@192.0.2.1/#hunter2", "server https://192.0.2.1/ has a query"),
     ],

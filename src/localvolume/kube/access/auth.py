@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from localvolume.kube.access.tls import Pem, Tls
 from localvolume.kube.errors import AccessInvalid, without_credentials
@@ -82,15 +82,21 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-def _check(server: str, source: str) -> None:
-    """Raises AccessInvalid, without credentials in it, if no API server can have this URL."""
+def _parts(url: str, what: str) -> SplitResult:
+    """The parts of `url`, which `what` names. Raises AccessInvalid, which does not show it: with a
+    / in a password, nothing tells where that ends."""
     try:
-        parts = urlsplit(server)
+        parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        # It is not shown: with a / in a password, nothing tells where that ends.
-        text = f"{source}: server is not a URL: its host or its port is not understood"
+        text = f"{what} is not a URL: its host or port is not understood"
         raise AccessInvalid(text) from error
+    return parts
+
+
+def _check(server: str, source: str) -> None:
+    """Raises AccessInvalid, without credentials in it, if no API server can have this URL."""
+    parts = _parts(server, f"{source}: server")
     shown = without_credentials(server.partition("#")[0].partition("?")[0])
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise AccessInvalid(f"{source}: server {shown!r} is not an http or https URL")
@@ -103,12 +109,7 @@ def _check(server: str, source: str) -> None:
 
 def _check_proxy(proxy: str, origin: str) -> None:
     """The same of a proxy's URL."""
-    try:
-        parts = urlsplit(proxy)
-        _ = parts.port
-    except ValueError as error:
-        text = f"{origin}: proxy-url, or HTTPS_PROXY, is no URL: its host or port is not understood"
-        raise AccessInvalid(text) from error
+    parts = _parts(proxy, f"{origin}: proxy-url, or HTTPS_PROXY,")
     if parts.scheme not in ("http", "https"):
         shown = without_credentials(proxy)
         raise AccessInvalid(f"{origin}: proxy-url {shown!r}: only http and https proxies")

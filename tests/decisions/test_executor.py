@@ -111,6 +111,9 @@ def test_what_was_told_of_a_volume_is_over_once_it_is_well() -> None:
         ([gone], [told]),
         ([Keep("/disk", "it is offered", other, entry)], []),
         ([well], []),
+        # Two are about that entry, and one of them is left alone: that is not over.
+        ([gone, well], [told]),
+        ([well], [over]),
         # Its entry is not there any more: nobody knows.
         ([gone], [told]),
         ([], []),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localvolume.health.facts import Look, Survey, _Turn
+from localvolume.health.facts import Look, Survey, _Turn, _with_filled
 from localvolume.health.model import Image, Location, Seen
 from localvolume.host.filesystem.errors import (
     SOUND,
@@ -122,6 +122,18 @@ def test_an_xfs_that_has_shut_down() -> None:
         unmount(where)
         command("mount", device.path, where)
         assert at(where) == WELL
+
+
+def test_how_full_it_is_is_told_of_prepared_volumes_that_are_there() -> None:
+    """In a pool, the backend counts; and of a disk that is gone the kernel remembers figures."""
+    with formatted("ext4") as device, mounted(device) as where:
+        prepared = Location(path=device.path, kind="device")
+        look = Look(read_mount_table())
+        assert look.at(prepared).filled
+        assert look.at(Location(path=str(where), kind="mount")).filled
+        assert look.at(replace(prepared, pool="fast")).filled is None
+        assert _with_filled(Seen(), str(where)).filled
+        assert _with_filled(Seen(gone="its disk is gone"), str(where)).filled is None
 
 
 @pytest.mark.needs("btrfs")

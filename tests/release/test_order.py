@@ -97,6 +97,10 @@ def test_a_commit_is_released_and_nothing_else(tmp_path: Path) -> None:
     (place / "README.md").write_text("another")
     with pytest.raises(BuildFailed, match="uncommitted changes"):
         order(place, *NAMES)
+    # Said before anything is built.
+    (place / "CHANGELOG.md").write_text("## [Unreleased]\n")
+    with pytest.raises(BuildFailed, match="has no section"):
+        order(place, *NAMES)
 
 
 @pytest.mark.needs("git")

@@ -50,6 +50,16 @@ def test_nothing_that_builds_may_publish() -> None:
         assert name == "build" or not runs, f"{name} runs what the tree or its dependencies bring"
 
 
+def test_actions_are_named_by_their_commits() -> None:
+    """A tag can be moved to other code, which would then sign in our name."""
+    lines = [line.strip() for line in PATH.read_text().splitlines() if "uses:" in line]
+    assert len(lines) == sum(
+        "uses" in step for job in WORKFLOW["jobs"].values() for step in job["steps"]
+    )
+    for line in lines:
+        assert re.fullmatch(r"- uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
+
+
 def test_what_it_gives_to_make_is_asked_for_there() -> None:
     (run,) = (
         step["run"]

@@ -502,6 +502,10 @@ def test_a_volume_of_the_driver_is_kept_by_an_object_from_before(said: str | Non
         for things in ([bound()], []):
             is_kept(of_driver(found, *things, known), until=2)
     is_kept(of_driver(driven(annotations=notes, phase="Released"), known), until=2)
+    # It goes once its claim is gone; until then, pods wait.
+    for uid in ("1", "3"):
+        going = driven(annotations=notes, claim_uid=uid, deleted=True)
+        is_kept(of_driver(going, bound(uid), known), until=2)
     # Who deletes the object means it.
     a(Retire, of_driver(driven(annotations=notes, phase="Released", deleted=True), known))
 

@@ -168,7 +168,8 @@ def going(world: World, volume: Volume) -> Action | None:
     claim = world.claim_with(claim_of(volume))
     held = is_held_by_claim(volume) or claim is not None
     if held and not (claim is not None and never_bound(volume, claim)):
-        return _keep(volume, "it is deleted once its claim is gone")
+        kept = kept_from_whoever(world, volume)
+        return kept or _keep(volume, "it is deleted once its claim is gone")
     return _retire(world, volume)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -46,11 +46,16 @@ from localvolume.dynamic.paces import DynamicPaces
 from localvolume.dynamic.plan.attributes import EVENT_FAILED as EVENT_MODIFY_FAILED
 from localvolume.dynamic.plan.growing import EVENT_RESIZE_FAILED
 from localvolume.dynamic.plan.moving import EVENT_NOT_MOVED
-from localvolume.dynamic.plan.volumes import EVENT_KEPT_FROM_CLAIM
+from localvolume.dynamic.plan.volumes import (
+    EVENT_FAILED_DELETE,
+    EVENT_KEPT_FROM_CLAIM,
+    EVENT_PUT_RIGHT,
+)
 from localvolume.dynamic.preconditions import Superseded
 from localvolume.host.process.workers import Hung
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.errors import ApiError, LookAgain, NotThere, TryAgainLater
+from localvolume.kube.objects import PersistentVolume
 from localvolume.reconcile.runner import Failing, Runner
 from localvolume.volumes.capacity import quantity
 
@@ -89,6 +94,7 @@ class Executor:
         )
         self._said: dict[str, tuple[str, str]] = {}
         """By key: the reason for a hold or refusal, and the reason of its Event."""
+        self._warned: dict[str, str] = {}
         self._users_changed = 0
         """How often the mount table has changed."""
 
@@ -102,6 +108,11 @@ class Executor:
             for record in planned.action.records
         }
         return members | set(self._runner.busy)
+
+    @property
+    def warned(self) -> Mapping[str, str]:
+        """The volumes of which a Warning was said and not taken back: the objects' UIDs by name."""
+        return dict(self._warned)
 
     def promised(self) -> Iterator[tuple[str, Record]]:
         """Yields the pool's name and the coming record of each volume being made or grown."""
@@ -118,7 +129,8 @@ class Executor:
                     yield action.pool.name, replace(action.record, size_bytes=action.size_bytes)
 
     def begin(self, plan: Plan, facts: Facts) -> None:
-        """Start what is to be done, say what is refused or held."""
+        """Start what is to be done, say what is refused or held, and take back what is over."""
+        self._take_back(plan, facts)
         # What ended during the look has no action in the plan, and keeps its wait all the same.
         names = {*self._runner.busy, *facts.busy}
         for action in plan.actions:
@@ -160,6 +172,9 @@ class Executor:
         self._acts.calls.end()
 
     def _ended(self, key: str, planned: _Planned, wait: float | None) -> None:
+        if wait is None and isinstance(planned.action, TakeOver):
+            # The act has said so.
+            self._warned.pop(key, None)
         if wait is None and isinstance(planned.action, Ask):
             wait = self._paces.unwanted
             self._runner.wait(key, planned, wait)
@@ -220,10 +235,10 @@ class Executor:
                 text = self._acts.say_failed(action.claim, text)
             case Remember() if action.given and action.record.driver == CSI_DRIVER:
                 text = f"its pool cannot note which claim has it now, so pods wait: {text}"
-                self._acts.say_of_volume(action.volume, "Warning", EVENT_KEPT_FROM_CLAIM, text)
+                self._warn(action.volume, EVENT_KEPT_FROM_CLAIM, text)
             case Delete() | Retire():
                 text = f"not removed: {text}"
-                self._acts.say_of_volume(action.volume, "Warning", "VolumeFailedDelete", text)
+                self._warn(action.volume, EVENT_FAILED_DELETE, text)
             case Grow():
                 text = f"volume {action.key} cannot grow to {quantity(action.size_bytes)}: {text}"
                 self._acts.say_of_claim(action.claim, "Warning", EVENT_RESIZE_FAILED, text)
@@ -237,7 +252,7 @@ class Executor:
                 text = f"not purged: {text}"
             case TakeOver():
                 text = f"not taken over: {text}"
-                self._acts.say_of_volume(action.volume, "Warning", EVENT_NOT_MOVED, text)
+                self._warn(action.volume, EVENT_NOT_MOVED, text)
         fields = log_fields(action) | {"reason": reason}
         log.error("%s: %s in %.0f s", action.key, text, wait, extra=fields)
 
@@ -269,7 +284,22 @@ class Executor:
         elif action.claim is not None:
             self._acts.say_of_claim(action.claim, "Warning", action.event, action.reason)
         elif action.volume is not None:
-            self._acts.say_of_volume(action.volume, "Warning", action.event, action.reason)
+            self._warn(action.volume, action.event, action.reason)
+
+    def _warn(self, volume: PersistentVolume, event: str, text: str) -> None:
+        self._warned[volume.metadata.name] = volume.metadata.uid
+        self._acts.say_of_volume(volume, "Warning", event, text)
+
+    def _take_back(self, plan: Plan, facts: Facts) -> None:
+        for name, why in plan.over.items():
+            self._warned.pop(name, None)
+            text = f"what was said of it is over: {why}"
+            log.info("%s: %s", name, text)
+            self._acts.say_of_volume(facts.volumes[name], "Normal", EVENT_PUT_RIGHT, text)
+        there = {name: one.metadata.uid for name, one in facts.volumes.items()}
+        for name, uid in self.warned.items():
+            if there.get(name) != uid:
+                del self._warned[name]
 
 
 def _kind(action: Action) -> str:

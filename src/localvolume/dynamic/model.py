@@ -262,6 +262,8 @@ class Facts:
     no_limits: str = ""
     """Why reading from and writing to volumes cannot be limited on this node, "" if it can."""
     busy: Collection[str] = ()
+    warned: Mapping[str, str] = field(default_factory=dict)
+    """The PersistentVolumes of which a Warning was said and not taken back: UIDs by name."""
     now: Moment = NO_TIME
     witnessed: Mapping[str, Witnessed] = field(default_factory=dict)
 
@@ -571,7 +573,8 @@ class Plan:
 
     Pools on one filesystem share one capacity. `largest` is the largest volume that fits into any
     of a class's pools, in bytes. `unfit` says why some of them cannot serve it, "" if all can.
-    `totals` says how large a class's pools are, in bytes by name, as far as that is known.
+    `totals` says how large a class's pools are, in bytes by name, as far as that is known. `over`
+    says of which PersistentVolumes nothing that was said is so any more, and why, by name.
     """
 
     actions: Sequence[Action]
@@ -579,3 +582,4 @@ class Plan:
     largest: Mapping[str, int] = field(default_factory=dict)
     unfit: Mapping[str, str] = field(default_factory=dict)
     totals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    over: Mapping[str, str] = field(default_factory=dict)

@@ -330,6 +330,7 @@ class DynamicRole:
             pods_over=self._pods.over(),
             promised=list({**promised, **self._promised()}.values()),
             busy=busy | set(self._executor.busy),
+            warned=self._executor.warned,
             now=now,
             witnessed=self._witness.look(
                 marks_of(self._own_volumes().values()), now, self.clock.steady()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from localvolume.dynamic.model import (
@@ -28,7 +28,7 @@ from localvolume.dynamic.plan.claims import judge_claim
 from localvolume.dynamic.plan.inline import judge_inline
 from localvolume.dynamic.plan.placing import is_counted, is_for, unfit
 from localvolume.dynamic.plan.records import judge_record, judge_spares
-from localvolume.dynamic.plan.volumes import judge_volume
+from localvolume.dynamic.plan.volumes import judge_volume, why_over
 from localvolume.dynamic.plan.world import World
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import claims
@@ -46,6 +46,7 @@ def plan(facts: Facts) -> Plan:
     # Volumes are judged first: what an object says counts before what a claim wants.
     for name, volume in facts.volumes.items():
         actions[name] = judge_volume(world, volume)
+    over = over_of_volumes(world, actions)
     for claim in sorted(facts.claims.values(), key=_age):
         if _name_of(claim) in facts.busy:
             continue
@@ -81,7 +82,21 @@ def plan(facts: Facts) -> Plan:
         largest_of_classes(world),
         unfit_of_classes(world),
         totals_of_classes(world),
+        over,
     )
+
+
+def over_of_volumes(world: World, judged: Mapping[str, Action]) -> dict[str, str]:
+    """The PersistentVolumes of which a Warning is to be taken back, and why, by name. Nobody knows
+    what comes of an action that is under way; and of another object, nothing was said."""
+    found = {}
+    for name, uid in world.facts.warned.items():
+        volume = world.facts.volumes.get(name)
+        if volume is None or volume.metadata.uid != uid or name in world.facts.busy:
+            continue
+        if why := why_over(world, volume, judged[name]):
+            found[name] = why
+    return found
 
 
 def _judge(world: World, call: Call) -> Action:

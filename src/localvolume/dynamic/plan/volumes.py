@@ -49,11 +49,30 @@ Volume = PersistentVolume
 
 EVENT_FAILED_DELETE = "VolumeFailedDelete"
 EVENT_KEPT_FROM_CLAIM = "VolumeKeptFromClaim"
+EVENT_PUT_RIGHT = "VolumePutRight"
 
 
 def judge_volume(world: World, volume: Volume) -> Action:
     """The one action that a PersistentVolume calls for."""
     return next(answer for rule in _RULES if (answer := rule(world, volume)))
+
+
+def why_over(world: World, volume: Volume, judged: Action) -> str:
+    """Why nothing is so any more of what was said of the volume, "" if some of it is, or may be.
+
+    What is still to be done for it may fail for the same reason as before. A volume that is held
+    without an Event is left alone all the same.
+    """
+    waits_its_time = isinstance(judged, Hold) and judged.volume is None
+    if not isinstance(judged, Keep) and not waits_its_time:
+        return ""
+    is_adopted = pool_of(volume) is None and called(world, volume) is None
+    if is_adopted and isinstance(_home_of_adopted(world, volume), str):
+        return ""
+    if any(set_back(volume, record) for _, record in _without_spares(world, volume)):
+        # Nothing is to be removed now, but what is in it may be another tenant's all the same.
+        return ""
+    return judged.reason
 
 
 def _hold(volume: Volume, reason: str, event: str = EVENT_FAILED_DELETE) -> Hold:

@@ -397,6 +397,9 @@ def test_what_could_not_be_read_for_other_reasons_has_each_its_own(
         ([("VolumePutRight", 600), ("VolumeVanished", 60)], "vanished"),
         # Somebody else's word counts for nothing.
         ([("VolumeVanished", 600), ("VolumePutRight", 60, "kubelet")], "vanished"),
+        # Nor does what our other roles say of it.
+        ([("VolumeVanished", 600), ("VolumeHealthy", 60)], "vanished"),
+        ([("VolumeVanished", 600), ("VolumePutRight", 300), ("VolumeHealthy", 60)], "available"),
     ],
 )
 def test_a_volume_is_well_again_once_its_agent_says_so(events: list[Any], state: str) -> None:

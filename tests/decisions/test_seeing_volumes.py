@@ -441,6 +441,26 @@ def test_what_the_agent_of_another_node_says_of_a_volume_does_not_count(reason: 
     assert (problem["about"], problem["text"]) == ("pv/pv-1", "held: there are stray files")
 
 
+@pytest.mark.parametrize("reason", ["VolumeFailedDelete", "VolumeKeptFromClaim", "VolumeNotMoved"])
+def test_a_volume_made_for_a_claim_is_held_until_its_own_agent_takes_it_back(reason: str) -> None:
+    it = volume(**{**MADE, "phase": "Bound"})
+    said = event("pv-1", reason, "its pool cannot note it", age=50)
+    others = [
+        event("pv-1", "VolumePutRight", type_="Normal", age=20, host="n2"),
+        event("pv-1", "VolumePutRight", type_="Normal", age=20, uid="of-an-earlier-object"),
+        event("pv-1", "VolumeLimitEscaped", age=10),
+        event("pv-1", "VolumeHealthy", type_="Normal", age=10),
+    ]
+    found = facts(it, said, *others)
+    assert (state_of(found, it).word, state_of(found, it).why) == ("held", said.message)
+    assert why_volume(found, it).verdict.code in ("held", "not-cleaned")
+    own = event("pv-1", "VolumePutRight", type_="Normal", age=30)
+    found = facts(it, said, own, *others)
+    assert state_of(found, it).word == "bound"
+    assert overview(found)["problems"] == []
+    assert why_volume(found, it).verdict.code == "bound"
+
+
 def test_of_a_volume_without_a_label_the_agents_of_its_affinity_may_speak() -> None:
     it = volume(phase="Bound", claim="data", labels={})
     own = event("pv-1", "VolumeVanished", "its mount is gone", age=50)

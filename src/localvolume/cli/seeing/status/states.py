@@ -51,9 +51,23 @@ HOLDING: Final = frozenset(
         "VolumeDuplicate",
         "VolumeCleaningWaits",
         "VolumeKeptFromClaim",
+        "VolumeNotMoved",
     }
 )
 """The Events with which an agent says that it leaves a volume alone."""
+
+_BESIDE: Final = frozenset(
+    {
+        "VolumeUnhealthy",
+        "VolumeHealthy",
+        "VolumeLimitEscaped",
+        "VolumeLimitsNotKept",
+        "VolumeNamesTaken",
+        "ReferencedNodeDeleted",
+        "ReferencedNodeReturned",
+    }
+)
+"""The Events that do not say whether it does: what was said before them still counts."""
 
 _STALE_SECONDS: Final = 3600.0
 """Agents repeat every hour what is still so: anything older no longer counts."""
@@ -101,8 +115,9 @@ def _judged(facts: Facts, volume: PersistentVolume) -> State:
 
 
 def last_word(facts: Facts, volume: PersistentVolume) -> SeenEvent | None:
-    """The last Event that we wrote about it, if that is not too old to count."""
-    event = next(facts.words_about(volume), None)
+    """The last Event of ours that tells whether it is left alone, if not too old to count."""
+    words = facts.words_about(volume)
+    event = next((one for one in words if one.reason not in _BESIDE), None)
     seen = moment(event.seen) if event else None
     return event if seen is not None and facts.now - seen <= _STALE_SECONDS * 1.1 else None
 

@@ -350,6 +350,43 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         "you",
     ),
     (
+        "made: the agent refused, and is at it now",
+        {"cls": "made", **routed()},
+        [
+            MADE,
+            told("ProvisioningFailed", "there is no class slow", age=600),
+            told("Provisioning", "provisioning volume", type_="Normal", age=60),
+            told("ExternalProvisioning", "waiting", type_="Normal", age=5, by="controller"),
+        ],
+        "making",
+        "is making its volume; what was said 10m ago: there is no class slow",
+        "nobody",
+    ),
+    (
+        "made: it is at it, says somebody else",
+        {"cls": "made", **routed()},
+        [
+            MADE,
+            told("ProvisioningFailed", "there is no class slow", age=600),
+            told("Provisioning", "provisioning volume", type_="Normal", age=60, by="tenant"),
+        ],
+        "failing",
+        "there is no class slow",
+        "you",
+    ),
+    (
+        "made: the agent was at it, and failed",
+        {"cls": "made", **routed()},
+        [
+            MADE,
+            told("Provisioning", "provisioning volume", type_="Normal", age=600),
+            told("ProvisioningFailed", "there is no class slow", age=60),
+        ],
+        "failing",
+        "there is no class slow",
+        "you",
+    ),
+    (
         "made: no agent there",
         {"cls": "made", **routed()},
         [MADE, node(), node("n2"), agent("n2")],

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 
 from localvolume.cli.seeing.csi import SWITCH_ON
-from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts
+from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us
 from localvolume.cli.seeing.kinds import SeenEvent
 from localvolume.cli.seeing.status.states import agent_of
 from localvolume.cli.seeing.why.claimchain import class_object, consumers, is_for_first_pod
 from localvolume.cli.seeing.why.explanation import Verdict
 from localvolume.cli.seeing.why.hands import controller_or_you, unmountable
+from localvolume.cli.seeing.words import age
 from localvolume.controller.plan.capacity import allows, offers_for, why_none
 from localvolume.controller.plan.claims import Facts as RoutingFacts
 from localvolume.controller.plan.claims import (
@@ -178,13 +180,16 @@ def _at_node(facts: Facts, claim: Claim, node: str) -> Verdict:
         who = f"you: get the agent of {node} going"
         return Verdict(code="no-agent", text=text, then="it is made once the agent runs", who=who)
     said = _newest_warning(facts, claim)
-    if said is not None:
-        then = "the agent tries again as soon as something changes"
-        who = f"you: put that right (class, pools of {node}, or the claim)"
-        return Verdict(code="failing", text=f"{node}: {said.message}", then=then, who=who)
-    return Verdict(
-        code="making", text=f"the agent of {node} is making its volume", then="it becomes Bound"
-    )
+    text = f"the agent of {node} is making its volume"
+    if said is None:
+        return Verdict(code="making", text=text, then="it becomes Bound")
+    if _is_begun_anew(facts, claim, said):
+        # Also if it has failed again since: an object that much is said of has not every Event.
+        text = f"{text}; what was said {age(facts.now, said.seen)} ago: {said.message}"
+        return Verdict(code="making", text=text, then="it becomes Bound, unless that is so again")
+    then = "the agent tries again as soon as something changes"
+    who = f"you: put that right (class, pools of {node}, or the claim)"
+    return Verdict(code="failing", text=f"{node}: {said.message}", then=then, who=who)
 
 
 def waits_for_pod(facts: Facts, claim: Claim) -> Verdict:
@@ -224,6 +229,13 @@ def _why_no_capacity(facts: Facts, claim: Claim) -> str:
 def _refused(reason: str) -> Verdict:
     who = "you: delete the claim and create it as it can be served, or correct the class"
     return Verdict(code="refused", text=f"it cannot be served: {reason}", then="nothing", who=who)
+
+
+def _is_begun_anew(facts: Facts, claim: Claim, failed: SeenEvent) -> bool:
+    """Whether we said after the failure that the volume is being made."""
+    events = facts.events_about("PersistentVolumeClaim", claim)
+    newer = takewhile(lambda one: one is not failed, events)
+    return any(one.reason == "Provisioning" and is_from_us(one) for one in newer)
 
 
 def _newest_warning(facts: Facts, claim: Claim) -> SeenEvent | None:

@@ -112,14 +112,23 @@ def told(lab: GroupLab, handle: str) -> set[str]:
     return {one["message"] for one in found}
 
 
+def taken_back(lab: GroupLab, handle: str) -> list[str]:
+    """What was said when it was no longer kept."""
+    found = [one for one in lab.events(handle) if one["reason"] == "VolumePutRight"]
+    return [one["message"] for one in found]
+
+
 def test_no_pod_gets_it_until_an_administrator_says_so(lab: GroupLab, pool: MadePool) -> None:
     claim, handle = given_and_set_back(lab, pool)
     (text,) = lab.until(lambda: told(lab, handle), bool)
     assert text.endswith(f"annotate the PersistentVolume with {GENERATION}=1")
     is_refused(lab, handle)
+    lab.settle()
+    assert taken_back(lab, handle) == []
     says(lab, handle, 1)
     until_noted(lab, pool, handle, claim)
     assert (lab.caller.use(handle) / "file").read_text() == THEIRS
+    lab.until(lambda: taken_back(lab, handle), lambda found: len(found) == 1)
 
 
 def test_what_an_administrator_has_said_does_not_count_after_another_restore(
@@ -167,8 +176,10 @@ def test_nobody_gets_it_while_it_cannot_be_noted(lab: GroupLab, pool: MadePool) 
         (text,) = lab.until(lambda: told(lab, handle), bool)
         assert "its pool cannot note which claim has it now, so pods wait" in text
         is_refused(lab, handle, "has another claim is not noted in its pool yet")
+        assert taken_back(lab, handle) == []
     until_noted(lab, pool, handle, other)
     assert (lab.caller.use(handle) / "file").read_text() == SECRET
+    lab.until(lambda: taken_back(lab, handle), lambda found: len(found) == 1)
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -86,7 +86,7 @@ EVENTS: dict[str, Reason] = {
     "VolumePutRight": Reason(
         "Normal",
         "PersistentVolume",
-        "What an earlier Event said of the volume is over: its agent found it well again, or there "
+        "What an earlier Event said of the volume is over: it was found well again, or there "
         "is nothing to be done for it any more.",
         _NOTHING,
     ),

@@ -113,13 +113,18 @@ class Flex:
 
     def event(self, volume: Volume, reason: str, text: str) -> dict[str, Any]:
         """The controller's Event of that reason about a volume, once it is there."""
-        query = f"{EVENTS}?fieldSelector=involvedObject.uid={volume['metadata']['uid']}"
 
         def fitting() -> list[dict[str, Any]]:
-            found = self.ground.plane.request("GET", query)["items"]
+            found = self.events(volume)
             return [e for e in found if e["reason"] == reason and text in e["message"]]
 
         return self.ground.until(fitting, bool)[0]
+
+    def events(self, volume: Volume) -> list[dict[str, Any]]:
+        """What was said of a volume."""
+        query = f"{EVENTS}?fieldSelector=involvedObject.uid={volume['metadata']['uid']}"
+        found: list[dict[str, Any]] = self.ground.plane.request("GET", query)["items"]
+        return found
 
     def settle(self) -> None:
         """Until a claim that was made later than all others has its volume, twice over."""

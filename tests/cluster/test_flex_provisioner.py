@@ -4,8 +4,10 @@ kube-controller-manager."""
 from __future__ import annotations
 
 import json
+import operator
 import random
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from tests.cluster.support_controller import Ground, in_, term
 from tests.cluster.support_flexclaims import ELASTIC_LABEL, Flex, Process, reasons
 from tests.cluster.support_routing import Routing
 from tests.faults.support_proxy import Order, Proxy
-from tests.suite.api import CLAIMS, CLASSES, NODES, PODS, VOLUMES
+from tests.suite.api import CLAIMS, CLASSES, MERGE, NODES, PODS, VOLUMES
 from tests.suite.names import FINALIZER, NODE_LABEL, PROVISIONED_BY, SELECTED
 
 pytestmark = pytest.mark.needs("controlplane")
@@ -444,6 +446,25 @@ def test_what_cannot_be_adopted_stays(ground: Ground, flex: Flex) -> None:
     found = ground.again(volume)
     assert found is not None
     assert "deletionTimestamp" not in found["metadata"]
+    # It is to be kept for now; then it goes; then somebody keeps it for another claim.
+    keep, let_go, empty = (
+        {"spec": {"persistentVolumeReclaimPolicy": "Retain"}},
+        {"spec": {"persistentVolumeReclaimPolicy": "Delete"}},
+        {"spec": {"claimRef": None}},
+    )
+    path = f"{VOLUMES}/{volume['metadata']['name']}"
+
+    def said() -> tuple[int, int]:
+        """How often it was said that it is held, and that this is over."""
+        times = {one["reason"]: int(one["count"]) for one in flex.events(volume)}
+        return times.get("VolumeFailedDelete", 0), times.get("VolumePutRight", 0)
+
+    before = (1, 0)
+    for body, after in ((keep, (1, 1)), (let_go, (2, 1)), (empty, (2, 2))):
+        assert said() == before
+        ground.plane.request("PATCH", path, body, content_type=MERGE)
+        ground.until(said, partial(operator.eq, after))
+        before = after
 
 
 # --- lost nodes ----------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from localvolume.flexvolume.plan.provision import (
 )
 from localvolume.flexvolume.plan.release import (
     EVENT_FAILED_DELETE,
+    EVENT_PUT_RIGHT,
     Delete,
     Hold,
     VolumeFacts,
@@ -203,6 +204,8 @@ class FlexVolumes(Leading[Due]):
         self._open: dict[str, str] = {}
         self._namesakes: dict[str, str] = {}
         self._said: dict[str, str] = {}
+        self._held: set[str] = set()
+        """The PersistentVolumes of which was said that they are held."""
 
     async def _start(self) -> None:
         await self._demand.wait_synced()
@@ -247,6 +250,7 @@ class FlexVolumes(Leading[Due]):
             return
         match action:
             case None:
+                self._take_back(name)
                 self._close(name)
                 self._executor.forget(name)
             case Provision() | Delete():
@@ -255,6 +259,7 @@ class FlexVolumes(Leading[Due]):
                 self._executor.forget(name)
                 self._cannot(action)
             case _:
+                self._take_back(name)
                 self._executor.forget(name)
 
     def _decide(self, name: str) -> Action | None:
@@ -330,7 +335,19 @@ class FlexVolumes(Leading[Due]):
             self._metrics.not_provisioned.labels(class_name, "").inc()
         else:
             self._metrics.flex_not_deleted.labels(class_name).inc()
+        if isinstance(action, Hold):
+            self._held.add(name)
         self._events.event(about, "Warning", reason, action.reason)
+
+    def _take_back(self, name: str) -> None:
+        """Say that it is held no longer, if that was said and it is still there."""
+        if name not in self._held:
+            return
+        self._held.remove(name)
+        self._said.pop(name, None)
+        if (volume := self._cluster.volumes.items.get(name)) is not None:
+            about, text = ObjectRef.of_volume(volume.metadata), "what was said of it is over"
+            self._events.event(about, "Normal", EVENT_PUT_RIGHT, text)
 
 
 def _state_of(action: Due) -> str:

@@ -17,6 +17,7 @@ from localvolume.volumes.objects import claim_of, is_being_deleted, is_finalized
 Volume = PersistentVolume
 
 EVENT_FAILED_DELETE = "VolumeFailedDelete"
+EVENT_PUT_RIGHT = "VolumePutRight"
 
 
 @dataclass(frozen=True, slots=True)

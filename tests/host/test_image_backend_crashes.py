@@ -2,21 +2,23 @@
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import threading
-import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localvolume.backends.fstools import may_resize_mounted
 from localvolume.backends.image.backend import ImageBackend
 from localvolume.backends.model import BackendFailed, NotThisVolume, Record
+from localvolume.host.process.commands import Finished
 from tests.suite.units import MIB
-from tests.suite.until import until
 
 from .support_images import ImagePool, image_pool, killed_at, mounted, run_here
 
@@ -149,53 +151,68 @@ def test_growing(pool: ImagePool, kept: Record) -> None:
 
 
 def test_growing_that_dies_with_its_resize2fs(pool: ImagePool, kept: Record) -> None:
-    """The agent dies at any moment, and its command with it: what is half resized is taken back."""
+    """They die at any moment, and what is half resized is taken back."""
     if may_resize_mounted():
         pytest.skip("the kernel resizes it here, in its journal")
-    half_done = 0
     undo = pool.images / "pvc-1.img.undo"
-    for turn in range(30):
-        # Larger each time: some get to their end.
-        size = (4096 + 256 * turn) * MIB
-        child = os.fork()
-        if child == 0:
-            with contextlib.suppress(BaseException):
-                ImageBackend(run_here, str(pool.links)).grow(pool.fd, pool.path, kept, size)
-            os._exit(0)
-        deadline = time.monotonic() + 10
-        while not undo.exists() and time.monotonic() < deadline:
-            time.sleep(0.0005)
-        time.sleep(0.0005 * turn)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        unclaimed(pool.loops()[0].node)
-        if undo.exists():
-            half_done += 1
-            # Nobody is led to it before it is whole again.
-            assert not pool.link(kept).is_symlink()
+    half_done = broken = 0
+    for turn, limit in enumerate((0, 1024, *range(4096, 1 << 20, 8192))):
+        if not grown_until(pool, kept, 1024 * MIB, limit):
+            break
+        half_done += undo.exists()
+        # Nobody is led to it before it is whole again.
+        assert not pool.link(kept).is_symlink()
+        (loop,) = pool.loops()
+        broken += is_broken(loop.node)
         if turn % 2:
             pool.reboot()
         pool.attach(kept)
         assert not undo.exists()
         is_kept(pool, kept)
-        checked = subprocess.run(["e2fsck", "-fn", pool.node(kept)], capture_output=True)
-        assert checked.returncode == 0, checked.stdout
-    assert half_done > 3
+        assert not is_broken(pool.node(kept))
+    else:
+        pytest.fail("resize2fs never came to its end")
+    assert half_done > 5
+    assert broken, "nothing of importance was half done"
     kept = pool.grow(kept, 20000)
     is_kept(pool, kept)
 
 
-def unclaimed(node: str) -> None:
-    """Wait until what worked on the device is dead."""
+def grown_until(pool: ImagePool, kept: Record, size: int, limit: int) -> bool:
+    """Grow in a child whose resize2fs dies once its undo file would have more than `limit` bytes,
+    and which dies with it. Whether they died: False says that resize2fs came to its end.
 
-    def is_free() -> bool:
+    Before resize2fs overwrites anything, what was there goes to the undo file.
+    """
+
+    def run(argv: Any, timeout: float, **more: Any) -> Finished:
+        if argv[0] != "resize2fs":
+            return run_here(argv, timeout, **more)
+        # Devices have no such limit.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        finished = run_here(argv, timeout, **more)
+        if finished.returncode == -signal.SIGXFSZ:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return finished
+
+    child = os.fork()
+    if child == 0:
         try:
-            os.close(os.open(node, os.O_RDONLY | os.O_EXCL))
-        except OSError:
-            return False
+            ImageBackend(run, str(pool.links)).grow(pool.fd, pool.path, kept, size)
+        except BaseException:  # noqa: BLE001 - nothing may go on in a child
+            traceback.print_exc()
+            os._exit(2)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
         return True
+    assert os.WEXITSTATUS(status) == 0, "it failed instead"
+    return False
 
-    until(is_free)
+
+def is_broken(node: str) -> bool:
+    """Whether e2fsck, which changes nothing, has something to mend."""
+    return subprocess.run(["e2fsck", "-fn", node], capture_output=True).returncode != 0
 
 
 def test_what_was_mounted_since_is_not_taken_back(pool: ImagePool, kept: Record) -> None:

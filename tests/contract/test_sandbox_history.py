@@ -10,6 +10,7 @@ from localvolume_lab.sandbox import Sandbox
 from localvolume_lab.sandbox.kinds import PERSISTENT_VOLUMES
 from tests.contract.support_api import ApiUnderTest, volume
 from tests.suite.api import MAPS, VOLUMES
+from tests.suite.clock import Clock
 
 
 @pytest.fixture
@@ -54,6 +55,18 @@ async def test_old_versions_expire(sandbox: Sandbox, api: ApiUnderTest) -> None:
     token = answer.body["metadata"]["continue"]
     rest = await api.get(MAPS, **{"continue": token})
     assert [item["metadata"]["name"] for item in rest.body["items"]] == ["m001", "m002", "m003"]
+
+
+async def test_a_bookmark_comes_before_the_end_also_when_the_end_is_overdue(
+    api: ApiUnderTest,
+) -> None:
+    await some(api, 1)
+    version = (await api.get(MAPS)).body["metadata"]["resourceVersion"]
+    query = {"resourceVersion": version, "timeoutSeconds": "60", "allowWatchBookmarks": "true"}
+    async with api.watch(MAPS, **query) as watch:
+        Clock().move_on(61)
+        [(kind, body)] = await watch.rest()
+    assert (kind, body["metadata"]["resourceVersion"]) == ("BOOKMARK", version)
 
 
 async def test_who_has_read_everything_misses_nothing(sandbox: Sandbox, api: ApiUnderTest) -> None:

@@ -111,11 +111,13 @@ async def watch(
                 if (selected := _selected(request, change)) is not None:
                     yield selected
             now = request.clock()
-            if now >= end:
+            # One that is due is told even if the time was up before anyone looked.
+            due = request.bookmarks and now >= bookmark_at
+            if now >= end and not due:
                 return
             if watcher.bell.is_set():
                 continue
-            if request.bookmarks and now >= bookmark_at:
+            if due:
                 # Everything up to the store's own number has been read.
                 watcher.cursor = max(watcher.cursor, store.number)
                 yield _bookmark(request.resource, watcher.cursor)

@@ -32,7 +32,7 @@ async def test_waiting_ends_with_the_first_name_and_begins_anew_after_the_last()
     await asyncio.sleep(0.01)
     assert not waiting.done()
     queue.add(["a"])
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     assert taken(queue) == ["a"]
     waiting = asyncio.create_task(queue.wait())
     await asyncio.sleep(0.01)
@@ -48,11 +48,11 @@ async def test_the_earliest_time_counts() -> None:
     queue.later("both", 0.2)
     queue.later("both", 1800)
     queue.later("soon", 0.1)
-    await asyncio.wait_for(queue.wait(), 5)
+    await asyncio.wait_for(queue.wait(), 60)
     first = taken(queue)
     assert first[0] == "soon"
     if first == ["soon"]:
-        await asyncio.wait_for(queue.wait(), 5)
+        await asyncio.wait_for(queue.wait(), 60)
         assert taken(queue) == ["both"]
     assert time.monotonic() - began >= 0.2
     queue.close()
@@ -74,4 +74,4 @@ async def test_twenty_thousand_are_taken_quickly() -> None:
     queue.add(names)
     assert taken(queue) == names
     # A generous bound: going through what was taken before would take minutes.
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30

@@ -18,11 +18,14 @@ from localvolume.host.block import blockdev
 from localvolume.host.process.workers import Workers
 from tests.host.support_cleaning import block_target, fill, holds_secret, run_clean
 from tests.host.support_devices import LoopDevice, loop_device
+from tests.suite.clock import Clock
 from tests.suite.units import MIB
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop")
 
+#: Seconds that do not pass while a test runs, however busy the machine is.
+LONG = 600.0
 LOGGER = "localvolume.cleaning.command"
 #: Writes to every pipe that the shell has.
 CHATTER = 'for fd in /proc/self/fd/*; do if [ -p "$fd" ]; then echo word > "$fd"; fi; done'
@@ -138,14 +141,19 @@ async def test_the_log_gets_the_beginning_of_its_output(
 async def test_too_long_and_it_is_ended_with_all_its_children(
     disk: LoopDevice, tmp_path: Path
 ) -> None:
-    script = f"trap '' TERM; sleep 300 & echo $! > {tmp_path}/child; echo working; wait; sleep 300"
+    clock, child, said = Clock(), tmp_path / "child", tmp_path / "said"
+    script = (
+        f"trap '' TERM; sleep 300 & echo $! > {child}; echo working; echo > {said}; wait; sleep 300"
+    )
+    task = asyncio.create_task(run_clean(block_target(disk), shell(script), timeout=LONG))
+    await until_written(said)
     began = time.monotonic()
+    clock.move_on(LONG)
     with pytest.raises(CleaningFailed, match=r"not finished after [0-9.]+ s; its last words: w"):
-        # Time enough to come to those words, on a busy machine too.
-        await run_clean(block_target(disk), shell(script), timeout=2.5)
+        await task
     assert time.monotonic() - began < 60
     # Whoever is killed goes in its own time.
-    await until_async(lambda: not is_running(tmp_path / "child"))
+    await until_async(lambda: not is_running(child))
 
 
 @pytest.mark.parametrize("how", ["stop", "cancel"])

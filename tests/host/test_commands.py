@@ -15,7 +15,11 @@ import pytest
 from localvolume.host.process import commands
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut, Ending, run
 from tests.host.support_devices import formatted, mounted
+from tests.suite.clock import Clock
 from tests.suite.until import until_async
+
+#: Seconds that do not pass while a test runs, however busy the machine is.
+LONG = 600.0
 
 
 def alive(pid: int) -> bool:
@@ -48,26 +52,26 @@ def shell(script: str, *args: str) -> list[str]:
 
 async def test_what_a_program_says_and_how_it_ends() -> None:
     """E-FV-25, E-FV-26."""
-    finished = await run(shell("echo out; echo err >&2; exit 3"), timeout=10)
+    finished = await run(shell("echo out; echo err >&2; exit 3"), timeout=LONG)
     assert (finished.stdout, finished.stderr) == ("out\n", "err\n")
     assert (finished.returncode, finished.truncated) == (3, False)
     assert finished.argv[0] == "sh"
-    assert 0 < finished.seconds < 5
-    killed = await run(shell("kill -USR1 $$"), timeout=10)
+    assert 0 < finished.seconds < 120
+    killed = await run(shell("kill -USR1 $$"), timeout=LONG)
     assert killed.returncode == -signal.SIGUSR1
 
 
 async def test_words_are_passed_as_they_are() -> None:
     words = ["two words", "$(id)", ";reboot", "--help", "", "*", "line\nbreak", "\udcff"]
     script = "import os, sys; sys.stdout.buffer.write(b'|'.join(map(os.fsencode, sys.argv[1:])))"
-    finished = await run(python(script, *words), timeout=10)
+    finished = await run(python(script, *words), timeout=LONG)
     assert finished.stdout == "two words|$(id)|;reboot|--help||*|line\nbreak|\\xff"
 
 
 async def test_environment_is_added_and_stdin_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INHERITED", "yes")
     script = 'read x || echo "nothing to read; $INHERITED $LOCAL_PV_BLKDEVICE"'
-    finished = await run(shell(script), timeout=10, env={"LOCAL_PV_BLKDEVICE": "/dev/sdx"})
+    finished = await run(shell(script), timeout=LONG, env={"LOCAL_PV_BLKDEVICE": "/dev/sdx"})
     assert finished.stdout == "nothing to read; yes /dev/sdx\n"
 
 
@@ -85,7 +89,7 @@ async def test_only_the_descriptors_given_are_passed(tmp_path: Path) -> None:
         os.set_inheritable(other.fileno(), True)
         finished = await run(
             python("import os; print(*sorted(map(int, os.listdir('/proc/self/fd'))))"),
-            timeout=10,
+            timeout=LONG,
             pass_fds=[passed.fileno()],
         )
         # 3 or higher: the listing's own.
@@ -98,7 +102,7 @@ async def test_only_the_descriptors_given_are_passed(tmp_path: Path) -> None:
 async def test_a_missing_program_is_told_from_a_failing_one(program: str) -> None:
     """E-FV-27: cmdutil: an unknown program."""
     with pytest.raises(CommandMissing, match=program) as caught:
-        await run([program, "x"], timeout=10)
+        await run([program, "x"], timeout=LONG)
     assert caught.value.program == program
 
 
@@ -107,7 +111,7 @@ async def test_a_script_whose_interpreter_is_missing(tmp_path: Path) -> None:
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
     with pytest.raises(CommandMissing, match=str(script)):
-        await run([str(script)], timeout=10)
+        await run([str(script)], timeout=LONG)
 
 
 async def test_without_setpriv_programs_still_run(
@@ -121,9 +125,9 @@ async def test_without_setpriv_programs_still_run(
     script.chmod(0o755)
     commands._dying_with_us.cache_clear()
     try:
-        assert (await run(["echo", "x"], timeout=10)).stdout == "x\n"
+        assert (await run(["echo", "x"], timeout=LONG)).stdout == "x\n"
         with pytest.raises(CommandMissing, match=str(script)):
-            await run([str(script)], timeout=10)
+            await run([str(script)], timeout=LONG)
         assert commands._dying_with_us() == ()
     finally:
         commands._dying_with_us.cache_clear()
@@ -146,7 +150,9 @@ async def test_ten_megabytes_in_one_line_neither_block_nor_stay() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 30])
 async def test_what_fits_is_kept_whole(size: int) -> None:
-    finished = await run(shell(f"printf %0{size}d 7" if size else ":"), timeout=10, output_limit=10)
+    finished = await run(
+        shell(f"printf %0{size}d 7" if size else ":"), timeout=LONG, output_limit=10
+    )
     text = "7".rjust(size, "0") if size else ""
     assert finished.truncated == (size > 10)
     assert finished.stdout == (
@@ -164,14 +170,14 @@ async def test_lines_come_while_the_program_runs() -> None:
         if line == "100%":
             fifo_free.set()
 
-    script = r"printf 'one\n\n10%%\r100%%\r'; sleep 30"
-    task = asyncio.create_task(run(shell(script), timeout=20, on_line=on_line))
-    await asyncio.wait_for(fifo_free.wait(), 15)
+    script = r"printf 'one\n\n10%%\r100%%\r'; sleep 300"
+    task = asyncio.create_task(run(shell(script), timeout=LONG, on_line=on_line))
+    await asyncio.wait_for(fifo_free.wait(), 120)
     assert seen == ["one", "10%", "100%"]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await run(shell(r"printf 'a\nlast \344'; printf err >&2"), timeout=20, on_line=seen.append)
+    await run(shell(r"printf 'a\nlast \344'; printf err >&2"), timeout=LONG, on_line=seen.append)
     assert sorted(seen[3:]) == ["a", "err", "last \\xe4"]
 
 
@@ -183,10 +189,10 @@ async def test_a_failing_callback_ends_the_program() -> None:
         raise ValueError("cannot read that")
 
     with pytest.raises(ValueError, match="cannot read that"):
-        await run(shell("echo $$; sleep 30"), timeout=20, on_line=on_line)
+        await run(shell("echo $$; sleep 300"), timeout=LONG, on_line=on_line)
     assert not alive(pids[0])
     with pytest.raises(ValueError, match="cannot read that"):
-        await run(shell("echo $$"), timeout=20, on_line=on_line)
+        await run(shell("echo $$"), timeout=LONG, on_line=on_line)
 
 
 async def test_a_callback_failing_on_what_a_child_says_later() -> None:
@@ -197,55 +203,58 @@ async def test_a_callback_failing_on_what_a_child_says_later() -> None:
         raise ValueError(line)
 
     with pytest.raises(ValueError, match="late"):
-        await run(shell("(sleep 0.1; echo late) &"), timeout=20, on_line=on_line, ending=ending)
+        await run(shell("(sleep 0.1; echo late) &"), timeout=LONG, on_line=on_line, ending=ending)
 
 
 async def test_lines_are_cut_whether_they_come_whole_or_in_pieces() -> None:
     lines: list[str] = []
     script = "import sys; sys.stdout.write('a' * 5000 + '\\nb\\n')"
-    finished = await run(python(script), timeout=20, on_line=lines.append)
+    finished = await run(python(script), timeout=LONG, on_line=lines.append)
     assert lines == ["a" * 4096, "b"]
     assert finished.stdout == "a" * 5000 + "\nb\n"
+
+
+async def out_of_time(
+    script: str, lines: int, ending: Ending, pids: list[int] | None = None
+) -> CommandTimedOut:
+    """How a script failed whose time was over once it had said so many lines."""
+    clock = Clock()
+    said: list[str] = []
+    task = asyncio.create_task(run(shell(script), timeout=LONG, on_line=said.append, ending=ending))
+    await until_async(lambda: len(said) == lines)
+    clock.move_on(LONG)
+    with pytest.raises(CommandTimedOut, match=r"sh: not finished after [0-9]+\.[0-9] s") as caught:
+        await task
+    if pids is not None:
+        pids += [int(line) for line in said if line.isdigit()]
+    return caught.value
 
 
 async def test_a_hanging_program_is_ended_in_time() -> None:
     ending = Ending(grace=60.0)
     pids: list[int] = []
     began = time.monotonic()
-    with pytest.raises(CommandTimedOut, match=r"sh: not finished after [0-9]+\.[0-9] s") as caught:
-        await run(
-            shell("echo $$; echo why >&2; sleep 300"),
-            timeout=2.0,
-            on_line=lambda line: pids.append(int(line)) if line.isdigit() else None,
-            ending=ending,
-        )
-    assert time.monotonic() - began < 2.0 + ending.grace, "SIGTERM was enough"
+    failed = await out_of_time("echo $$; echo why >&2; sleep 300", 2, ending, pids)
+    assert time.monotonic() - began < ending.grace, "SIGTERM was enough"
     assert not alive(pids[0])
-    assert not caught.value.still_running
-    assert (caught.value.stdout, caught.value.stderr) == (f"{pids[0]}\n", "why\n")
+    assert not failed.still_running
+    assert (failed.stdout, failed.stderr) == (f"{pids[0]}\n", "why\n")
 
 
 async def test_one_that_ignores_sigterm_is_killed_with_its_children() -> None:
     pids: list[int] = []
     script = "trap '' TERM; sleep 301 & echo $!; echo $$; sleep 300; sleep 300"
     began = time.monotonic()
-    with pytest.raises(CommandTimedOut):
-        await run(
-            shell(script),
-            timeout=2.0,
-            on_line=lambda line: pids.append(int(line)),
-            ending=Ending(grace=0.3),
-        )
-    assert 2.3 <= time.monotonic() - began < 60
+    await out_of_time(script, 2, Ending(grace=0.3), pids)
+    assert 0.3 <= time.monotonic() - began < 60
     assert len(pids) == 2
     await until_async(lambda: not any(map(alive, pids)))
 
 
 async def test_one_that_can_tidy_up_at_sigterm_may() -> None:
     script = "trap 'echo tidied; exit 0' TERM; echo ready; sleep 30 & wait"
-    with pytest.raises(CommandTimedOut) as caught:
-        await run(shell(script), timeout=2.0, ending=Ending(grace=60.0))
-    assert caught.value.stdout == "ready\ntidied\n"
+    failed = await out_of_time(script, 1, Ending(grace=60.0))
+    assert failed.stdout == "ready\ntidied\n"
 
 
 async def test_a_child_left_behind_with_the_pipe_open_is_ended() -> None:
@@ -264,7 +273,7 @@ async def test_a_child_left_behind_with_the_pipe_open_is_ended() -> None:
 
 async def test_a_child_left_behind_without_the_pipe_is_ended() -> None:
     script = "sleep 300 >/dev/null 2>&1 & echo $!"
-    finished = await run(shell(script), timeout=120, ending=Ending(settle=60.0))
+    finished = await run(shell(script), timeout=LONG, ending=Ending(settle=60.0))
     assert finished.seconds < 60, "there was nothing to wait for"
     await until_async(lambda: not alive(int(finished.stdout)))
 
@@ -272,7 +281,7 @@ async def test_a_child_left_behind_without_the_pipe_is_ended() -> None:
 async def test_one_that_left_the_group_and_keeps_the_pipe_is_not_waited_for() -> None:
     ending = Ending(grace=0.2, kill=0.2)
     before = set(os.listdir("/proc/self/fd"))
-    finished = await run(shell("setsid sleep 300 & echo $!"), timeout=120, ending=ending)
+    finished = await run(shell("setsid sleep 300 & echo $!"), timeout=LONG, ending=ending)
     daemon = int(finished.stdout)
     try:
         assert finished.returncode == 0
@@ -306,7 +315,7 @@ async def test_cancelling_twice_does_not_wait_for_sigterm() -> None:
             shell("trap '' TERM; echo $$; sleep 300; sleep 300"),
             timeout=None,
             on_line=lambda line: pids.append(int(line)),
-            ending=Ending(grace=30.0),
+            ending=Ending(grace=120.0),
         )
     )
     await until_async(lambda: len(pids) == 1)
@@ -317,22 +326,22 @@ async def test_cancelling_twice_does_not_wait_for_sigterm() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     await until_async(lambda: not alive(pids[0]))
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
     await until_async(lambda: not Path(f"/proc/{pids[0]}").exists())  # no zombie stays, either
 
 
 async def test_nothing_is_left_over() -> None:
-    await run(["true"], timeout=10)
+    await run(["true"], timeout=LONG)
     before = set(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        await run(shell("exit 1"), timeout=10)
+        await run(shell("exit 1"), timeout=LONG)
     # Fewer may be: what an earlier test left to the garbage collector is closed at any time.
     assert set(os.listdir("/proc/self/fd")) <= before
     await until_async(lambda: zombies() == [])
 
 
 async def test_many_at_once() -> None:
-    finished = await asyncio.gather(*(run(["echo", str(n)], timeout=20) for n in range(30)))
+    finished = await asyncio.gather(*(run(["echo", str(n)], timeout=LONG) for n in range(30)))
     assert [done.stdout for done in finished] == [f"{n}\n" for n in range(30)]
 
 
@@ -341,15 +350,15 @@ async def test_a_lost_exit_status_is_not_taken_for_success() -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with pytest.raises(ChildProcessError, match="exit status was lost"):
-            await run(["false"], timeout=10)
+            await run(["false"], timeout=LONG)
     finally:
         signal.signal(signal.SIGCHLD, before)
 
 
 async def test_nice_io_lowers_both_priorities() -> None:
     script = "import os, subprocess; print(os.nice(0)); print(subprocess.getoutput('ionice'))"
-    normal = await run(python(script), timeout=20)
-    polite = await run(python(script), timeout=20, nice_io=True)
+    normal = await run(python(script), timeout=LONG)
+    polite = await run(python(script), timeout=LONG, nice_io=True)
     assert normal.stdout.split("\n")[0] != "10"
     assert polite.stdout.split("\n")[:2] == ["10", "idle"]
 

@@ -10,6 +10,7 @@ import pytest
 
 from localvolume.flexvolume.turns import Turns
 from localvolume.host.process.workers import Hung, Workers
+from tests.suite.clock import Clock
 from tests.suite.until import until_async
 
 LONG = 120.0
@@ -60,10 +61,22 @@ async def test_who_waits_too_long_is_told(turns: Turns) -> None:
 
 async def test_what_hangs_is_given_up_and_blocks_its_own_volume_alone(turns: Turns) -> None:
     """A call left behind at its deadline still works on the volume: nobody else may."""
-    go_on = threading.Event()
+    clock = Clock()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        go_on.wait(LONG)
+
+    async def act() -> None:
+        async with turns.of("a", LONG) as turn:
+            await turn.call(hang)
+
+    task = asyncio.create_task(act())
+    assert await asyncio.to_thread(begun.wait, LONG)
+    clock.move_on(LONG)
     with pytest.raises(Hung):
-        async with turns.of("a", 1.0) as turn:
-            await turn.call(go_on.wait, LONG)
+        await task
     async with turns.of("a", LONG) as turn:
         with pytest.raises(Hung, match="still stuck"):
             await turn.call(lambda: None)

@@ -40,7 +40,7 @@ def test_only_one_waits_for_a_disk_that_hangs() -> None:
         threads = [threading.Thread(target=look, args=(number,)) for number in range(5)]
         for thread in threads:
             thread.start()
-        until(lambda: len(asked), lambda count: count >= 4, seconds=20)
+        until(lambda: len(asked), lambda count: count >= 4)
         assert len(asked) == 4
         disk.answer()
         for thread in threads:

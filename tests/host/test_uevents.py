@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import os
 import socket
-import time
 
 import pytest
 
 from localvolume.host.block.uevents import UeventListener
 from tests.host.support_devices import command, loop_device
+from tests.suite.clock import cost_of_waiting
 from tests.suite.sockets import own_sockets
 from tests.suite.units import MIB
 from tests.suite.until import until_async
@@ -128,14 +128,8 @@ async def test_a_quiet_socket_costs_nothing_and_closing_leaves_none() -> None:
     listener = UeventListener(lambda action, properties: None)
     listener.start()
     assert len(uevent_sockets() - before) == 1
-
-    async def cost() -> float:
-        began = time.thread_time()  # of the loop's thread: others may have something to do
-        await asyncio.sleep(0.3)
-        return time.thread_time() - began
-
     # Devices of others have events: some time it is quiet.
-    await until_async(cost, lambda seconds: seconds < 0.02)
+    await until_async(lambda: cost_of_waiting(0.3), lambda seconds: seconds < 0.02)
     listener.close()
     assert uevent_sockets() <= before
 

@@ -5,6 +5,7 @@ is not to pass by itself has to be minutes away, however slow the machine is.
 """
 
 import asyncio
+import time
 
 
 class Clock:
@@ -18,3 +19,10 @@ class Clock:
 
     def move_on(self, seconds: float) -> None:
         self._ahead += seconds
+
+
+async def cost_of_waiting(seconds: float) -> float:
+    """Processor seconds that this thread takes meanwhile; other threads may have work to do."""
+    began = time.thread_time()
+    await asyncio.sleep(seconds)
+    return time.thread_time() - began

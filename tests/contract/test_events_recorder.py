@@ -145,6 +145,25 @@ async def test_a_taken_name_is_replaced(server: FaultServer, client: Client) -> 
     assert len(set(names)) == 2
 
 
+async def test_one_whose_answer_was_lost_is_not_written_twice(
+    server: FaultServer, client: Client
+) -> None:
+    server.others = [failure(504, "Timeout"), failure(409, "AlreadyExists"), echo]
+    async with recording(client) as recorder:
+        recorder.event(VOLUME, "Normal", "R", "m")
+        recorder.event(VOLUME, "Normal", "R", "m")
+        assert await recorder.flush(60)
+        assert (recorder.written, recorder.lost) == (2, 0)
+    first, again, repeated = server.seen
+    name = first.body["metadata"]["name"]
+    assert again.body["metadata"]["name"] == name
+    assert (repeated.method, repeated.path) == (
+        "PATCH",
+        f"/api/v1/namespaces/default/events/{name}",
+    )
+    assert repeated.body["count"] == 2
+
+
 async def test_a_server_that_is_unwell_is_waited_for_in_order(
     server: FaultServer, client: Client
 ) -> None:

@@ -114,26 +114,34 @@ class EventRecorder:
         if record is None:
             self.suppressed += 1
             return
+        name, unsure = _new_name(what.about), False
         for _ in range(self._attempts):
             try:
-                await self._write_once(what, record)
+                await self._write_once(what, record, name)
             except TryAgainLater as error:
+                # It may have been written all the same: tried again under its name, it is one.
+                unsure = True
                 await asyncio.sleep(self._backoff.next(error.after))
+                continue
+            except AlreadyThere:
+                if not unsure:
+                    name = _new_name(what.about)
+                    continue
+                record.namespace, record.name = _namespace(what.about), name
             except ApiError as error:
-                expired = record.name and isinstance(error, NotThere)
-                if expired or isinstance(error, AlreadyThere):
-                    # It expired (Events live for an hour), or the name was taken: make a new one.
-                    record.name = ""
+                if record.name and isinstance(error, NotThere):
+                    # It expired, as Events live for an hour: make a new one.
+                    record.name, name, unsure = "", _new_name(what.about), False
                     continue
                 _log.warning("an Event was refused (%s: %s): %s", what.reason, what.message, error)
                 break
-            else:
-                self._backoff.reset()
-                self.written += 1
-                return
+            self._backoff.reset()
+            self.written += 1
+            return
         self.lost += 1
 
-    async def _write_once(self, what: Occurrence, record: Record) -> None:
+    async def _write_once(self, what: Occurrence, record: Record, name: str) -> None:
+        """Write down that it happened again, or make a new Event of that name."""
         if record.name:
             patch = {
                 "count": record.count,
@@ -142,12 +150,13 @@ class EventRecorder:
             }
             await self._client.patch(EVENTS, record.name, MergePatch(patch), record.namespace)
             return
-        # The API server insists that Events of cluster-scoped objects are in "default".
-        namespace = what.about.namespace or "default"
-        made = await self._client.create(EVENTS, self._manifest(what, record, namespace), namespace)
-        record.namespace, record.name = namespace, made.metadata.name
+        namespace = _namespace(what.about)
+        await self._client.create(EVENTS, self._manifest(what, record, namespace, name), namespace)
+        record.namespace, record.name = namespace, name
 
-    def _manifest(self, what: Occurrence, record: Record, namespace: str) -> dict[str, Any]:
+    def _manifest(
+        self, what: Occurrence, record: Record, namespace: str, name: str
+    ) -> dict[str, Any]:
         about = what.about
         involved = {
             "apiVersion": about.api_version,
@@ -157,9 +166,6 @@ class EventRecorder:
             "uid": about.uid,
             "resourceVersion": about.resource_version,
         }
-        # Named as by client-go: the object's name, and the time in hexadecimal nanoseconds.
-        suffix = f".{time.time_ns():x}"
-        name = about.name[: _NAME_CHARACTERS - len(suffix)].rstrip(".-") + suffix
         return {
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": {key: value for key, value in involved.items() if value},
@@ -173,6 +179,17 @@ class EventRecorder:
             "reportingComponent": self._component,
             "reportingInstance": self._host,
         }
+
+
+def _namespace(about: ObjectRef) -> str:
+    """The API server insists that Events of cluster-scoped objects are in "default"."""
+    return about.namespace or "default"
+
+
+def _new_name(about: ObjectRef) -> str:
+    """As client-go names Events: the object's name, and the time in hexadecimal nanoseconds."""
+    suffix = f".{time.time_ns():x}"
+    return about.name[: _NAME_CHARACTERS - len(suffix)].rstrip(".-") + suffix
 
 
 def _shortened(message: str, limit: int) -> str:

@@ -58,7 +58,7 @@ def test_a_growth_that_fails_is_counted_and_shown(
 
     def shown() -> list[str]:
         problems = seeing.ask("status", "-o", "json").json["problems"]
-        return [one["text"] for one in problems if one["about"] == about]
+        return [one["reason"] for one in problems if one["about"] == about]
 
     assert (failed(), shown()) == (0, [])
     with immutable(pool.directory / ".localvolume" / "records"):

@@ -278,5 +278,5 @@ def test_plan_and_why_say_it_too(lab: Lab) -> None:
     assert of_class["path"] == fs.host_dir
     assert "is /host/other of the host" in of_class["reason"]
     assert "is /host/another of the host" in of_pool["reason"]
-    assert "is /host/other of the host" in say("why", fs.host_path("one"))["verdict"]
-    assert "is /host/another of the host" in say("why", "/host/pool/a")["verdict"]
+    assert "is /host/other of the host" in say("why", fs.host_path("one"))["reason"]
+    assert "is /host/another of the host" in say("why", "/host/pool/a")["reason"]

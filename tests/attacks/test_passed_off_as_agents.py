@@ -39,14 +39,14 @@ def test_a_tenants_pod_does_not_make_an_agent_ready(namespace: str) -> None:
     ):
         found = seen(*pods)
         assert found["summary"]["agents"]["not ready"] == 1
-        assert any("its agent is not ready" in one["text"] for one in found["problems"])
+        assert any("its agent is not ready" in one["reason"] for one in found["problems"])
 
 
 def test_that_there_are_such_pods_is_said() -> None:
     found = seen(agent(), passed_off("tenants"))
     assert found["summary"]["agents"]["ready"] == 1
     (said,) = [one for one in found["problems"] if one["about"] == "agents"]
-    assert "lvp, tenants" in said["text"]
+    assert "lvp, tenants" in said["reason"]
     assert not seen(agent())["problems"]
 
 
@@ -73,7 +73,7 @@ def test_who_says_where_it_is_installed_sees_no_pod_of_another_namespace(
     there = ("--release-namespace", "kube-system")
     (found,) = seeing.ask("status", "--node", node, "-o", "json", *there).json["nodes"]
     assert found["agent"]["state"] == ("not ready" if ours else "unknown")
-    assert ours or "in the namespace kube-system" in found["agent"]["why"]
+    assert ours or "in the namespace kube-system" in found["agent"]["reason"]
     file = tmp_path / "bundle.tar.gz"
     assert seeing.ask("support-bundle", "-o", str(file), "--node", node, *there).status == 0
     with tarfile.open(file) as tar:

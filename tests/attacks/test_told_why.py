@@ -43,7 +43,7 @@ def test_a_block_claim_on_backends_without_block(
         f"{lab.node}: it gave the claim back: {why}" for lab in (a, b)
     )
     found = Seeing(cluster.plane, capsys).why(f"pvc/{claim['metadata']['name']}", "-n", "default")
-    assert (found["code"], found["verdict"]) == ("given-back", said)
+    assert (found["code"], found["reason"]) == ("given-back", said)
     assert any(why in one["value"] for one in found["facts"] if one["name"] == "Given back by")
     cluster.pending(claim)
 
@@ -60,9 +60,9 @@ def test_a_claim_that_waits_for_its_first_pod_where_no_size_can_be_enforced(
     claim = cluster.claim(cls, 8 * MIB)
     about = (f"pvc/{claim['metadata']['name']}", "-n", "default")
     for found in (seeing.until_why("no-node", *about), _with_a_pod(cluster, seeing, claim, about)):
-        assert f"{a.node}: pool fast: sizes cannot be enforced: " in found["verdict"]
+        assert f"{a.node}: pool fast: sizes cannot be enforced: " in found["reason"]
         # With the commands that would mend it.
-        assert f"umount {pool.directory}; tune2fs -O project,quota" in found["verdict"]
+        assert f"umount {pool.directory}; tune2fs -O project,quota" in found["reason"]
         assert found["who"] == "you: put right what it says of the nodes"
     said = cluster.event(claim, "ProvisioningFailed", "no node takes 8Mi: ")
     assert f"{a.node}: pool fast: sizes cannot be enforced: " in said["message"]

@@ -62,7 +62,7 @@ class TestPlan:
         assert found[blank.path]["verdict"] == "format"
         assert found[blank.path]["approved"] is False
         assert found[blank.path]["plan"].startswith("sha256:")
-        assert found[blank.path]["volume"].startswith("/host/fast/")
+        assert found[blank.path]["volumePath"].startswith("/host/fast/")
         assert (found[used.path]["verdict"], found[used.path]["code"]) == ("hold", "signature")
         assert found[used.path]["reason"] == "it holds swap"
 

@@ -38,7 +38,7 @@ async def test_the_page_has_the_figures_of_status_and_the_words_of_why(
                 ("pvc/default/orders", why_claim),
             ):
                 await seen.page.locator(f"[data-key='{about}']").first.click()
-                await expect(seen.page.locator("#why .verdict")).to_have_text(why["verdict"])
+                await expect(seen.page.locator("#why .verdict")).to_have_text(why["reason"])
                 text = await seen.text("#why")
                 assert why["next"] in text
                 assert all(fact["value"] in text for fact in why["facts"])

@@ -232,7 +232,7 @@ def test_who_asks_about_it_is_told_whose_it_is(
     image = disk.directory / ".localvolume/images" / f"{web.handle}.img"
     found = Seeing(csi.plane, capsys).why(str(image), *place)
     assert found["code"] == "inline"
-    assert f"of pod default/{web.name}" in found["verdict"]
+    assert f"of pod default/{web.name}" in found["reason"]
     assert {one["name"]: one["value"] for one in found["facts"]}["Size"] == SIZE
     assert main(["orphans", *place, "--kubeconfig", str(csi.plane.kubeconfig)]) == 0
     web.unpublish()
@@ -356,9 +356,9 @@ def test_why_says_where_the_volume_of_a_pods_spec_is_or_why_it_is_not_there(
     status, refusal = large.refused()
     assert status is Status.OUT_OF_RANGE
     assert why(large)["code"] == "inline-refused"
-    assert refusal in why(large)["verdict"]
+    assert refusal in why(large)["reason"]
     found = why(wrong, "--node", "elsewhere")
-    assert (found["code"], "sise is not known" in found["verdict"]) == ("inline-wrong", True)
+    assert (found["code"], "sise is not known" in found["reason"]) == ("inline-wrong", True)
     one.unpublish()
     one.says("Succeeded")
     csi.until(lambda: why(one)["code"], lambda code: code == "inline-over")

@@ -100,9 +100,9 @@ def test_said_then_approved_then_done_then_offered(disks: Disks, lab: Lab) -> No
     # The second opt-in.
     disks.approve(digest)
     for disk in pair:
-        name = os.path.basename(planned[disk.path]["volume"])
+        name = os.path.basename(planned[disk.path]["volumePath"])
         volume = lab.published(disks.cls, name)
-        assert volume["spec"]["local"]["path"] == planned[disk.path]["volume"]
+        assert volume["spec"]["local"]["path"] == planned[disk.path]["volumePath"]
         assert os.path.ismount(disks.cls.path(name))
         disks.until_said("DiskFormatted", os.path.basename(disk.path))
     lab.until(lambda: disks.counted("done"), lambda n: n == 2)
@@ -110,7 +110,7 @@ def test_said_then_approved_then_done_then_offered(disks: Disks, lab: Lab) -> No
     assert disks.planned()[pair[0].path]["verdict"] == "done"
     # After a reboot nothing of it is mounted.
     lab.stop()
-    places = [disks.cls.path(os.path.basename(planned[disk.path]["volume"])) for disk in pair]
+    places = [disks.cls.path(os.path.basename(planned[disk.path]["volumePath"])) for disk in pair]
     for place in places:
         command("umount", place)
     lab.start()

@@ -238,7 +238,7 @@ def test_no_planted_secret_is_in_any_byte(
     manifest = found.json("manifest.json")
     assert manifest["takenOut"] > 10
     assert {one["name"] for one in manifest["files"]} == set(found) - {"manifest.json"}
-    assert "host" in manifest["notRead"]
+    assert "host" in manifest["unknown"]
 
 
 def test_it_is_its_owners_alone_and_nothing_is_overwritten(
@@ -283,8 +283,8 @@ def test_what_could_not_be_read_is_in_the_manifest(
     file = tmp_path / "x.tar.gz"
     assert main(["support-bundle", "-o", str(file), "--kubeconfig", str(kubeconfig)]) == 0
     manifest = Contents(file).json("manifest.json")
-    assert "forbidden" in manifest["notRead"]["persistentvolumes"]
-    assert "forbidden" in manifest["notRead"]["configmaps"]
+    assert "forbidden" in manifest["unknown"]["persistentvolumes"]
+    assert "forbidden" in manifest["unknown"]["configmaps"]
     assert "not in it: persistentvolumes: " in capsys.readouterr().err
 
 

@@ -124,7 +124,7 @@ def test_why_no_pod_can_use_it(
     for about in (f"pv/{volume}", f"pvc/{unique}"):
         found = seeing.why(about)
         assert found["code"] == "not-registered", found
-        assert f"the CSINode {unique} does not name {CSI_DRIVER}" in found["verdict"]
+        assert f"the CSINode {unique} does not name {CSI_DRIVER}" in found["reason"]
     problems = seeing.ask("status", "--node", unique, "-o", "json").json["problems"]
     assert [one["about"] for one in problems] == [f"csinode/{unique}"]
 
@@ -255,5 +255,5 @@ def test_its_record_is_no_orphan_whatever_its_object_is_called(
     made(dynamic.objects, name, dynamic.node, cls, handle)
     assert asked() == 0
     found = seeing.why(str(path / "some" / "file"), *place)
-    assert f"it is {name} of the pool" in found["verdict"]
+    assert f"it is {name} of the pool" in found["reason"]
     release(dynamic.objects, name)

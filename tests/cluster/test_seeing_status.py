@@ -49,7 +49,7 @@ def test_a_node_with_its_volumes_claims_and_agent(lab: Lab, seeing: Seeing) -> N
     bound = by_name[volume["metadata"]["name"]]
     assert bound["state"] == "bound"
     assert bound["path"] == cls.host_path("two")
-    assert json.loads(bound["identity"])["fsType"] == "ext4"
+    assert bound["identity"]["fsType"] == "ext4"
     assert status["problems"] == []
     assert status["unknown"] == {}
     table = seeing.ask("status", "--node", lab.node).out
@@ -185,10 +185,10 @@ def test_pods_of_another_label_are_found_by_it(
     words = ("status", "--node", node, "-o", "json", "--selector")
     (found,) = seeing.ask(*words, f"node={node}").json["nodes"]
     assert found["agent"]["state"] == "not ready"
-    assert found["agent"]["why"] == "ImagePullBackOff"
+    assert found["agent"]["reason"] == "ImagePullBackOff"
     (unseen,) = seeing.ask(*words, f"node={unique}").json["nodes"]
     assert unseen["agent"]["state"] == "unknown"
-    assert unique in unseen["agent"]["why"]
+    assert unique in unseen["agent"]["reason"]
 
 
 def test_a_context_of_the_kubeconfig_can_be_chosen(seeing: Seeing) -> None:

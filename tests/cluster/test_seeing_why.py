@@ -113,8 +113,8 @@ class TestClaims:
         ground.volume(ground.node())
         found = seeing.why(ground.claim(**asks))
         assert found["code"] == "no-fit"
-        assert says in found["verdict"]
-        assert f"{ground.unique}-pv" in found["verdict"]
+        assert says in found["reason"]
+        assert f"{ground.unique}-pv" in found["reason"]
 
     def test_none_is_there(self, ground: Ground, seeing: Seeing) -> None:
         ground.klass()
@@ -124,7 +124,7 @@ class TestClaims:
         ground.klass("csi.example.org")
         found = seeing.why(ground.claim())
         assert found["code"] == "class-not-ours"
-        assert "csi.example.org" in found["verdict"]
+        assert "csi.example.org" in found["reason"]
 
     def test_its_class_does_not_exist(self, ground: Ground, seeing: Seeing) -> None:
         assert seeing.why(ground.claim())["code"] == "class-missing"
@@ -155,7 +155,7 @@ class TestClaims:
         until(
             lambda: seeing.why(claim),
             lambda answer: (
-                "0/" in answer["verdict"] and "Pod" in {one["about"] for one in answer["events"]}
+                "0/" in answer["reason"] and "Pod" in {one["about"] for one in answer["events"]}
             ),
         )
 
@@ -177,26 +177,26 @@ class TestClaims:
             },
         )
         found = seeing.until_why("no-room", ground.claim())
-        assert f"{node}: at most 10Mi fit" in found["verdict"]
+        assert f"{node}: at most 10Mi fit" in found["reason"]
 
     def test_the_agent_of_its_node_is_missing(self, ground: Ground, seeing: Seeing) -> None:
         ground.klass(DYNAMIC)
         node, other = ground.node(), ground.node("other")
         agent_pod(ground.objects, other)
         found = seeing.until_why("no-agent", ground.claim(to=node))
-        assert f"{node} is to make its volume, and the agent there is missing" in found["verdict"]
+        assert f"{node} is to make its volume, and the agent there is missing" in found["reason"]
 
     def test_flexvolume(self, ground: Ground, seeing: Seeing) -> None:
         ground.klass("localvolume.dev/flexvolume")
         found = seeing.until_why("flexvolume", ground.claim())
-        assert "its first mount binds it to a node" in found["verdict"]
+        assert "its first mount binds it to a node" in found["reason"]
         assert "is it installed?" in found["who"]
 
     def test_refused_in_the_words_of_the_agent(self, ground: Ground, seeing: Seeing) -> None:
         ground.klass(DYNAMIC, parameters={"modes": "0777"})
         found = seeing.why(ground.claim())
         assert found["code"] == "refused"
-        assert "parameter modes is not known; did you mean mode?" in found["verdict"]
+        assert "parameter modes is not known; did you mean mode?" in found["reason"]
 
 
 class TestVolumes:
@@ -205,7 +205,7 @@ class TestVolumes:
         name = ground.volume(f"{ground.unique}-gone")
         found = seeing.why(name)
         assert found["code"] == "lost"
-        assert f"{ground.unique}-gone" in found["verdict"]
+        assert f"{ground.unique}-gone" in found["reason"]
 
     @DISKS
     def test_a_life_with_an_unmounted_disk(self, lab: Lab, seeing: Seeing) -> None:
@@ -222,10 +222,10 @@ class TestVolumes:
         # Which of the two is said depends on how long it is gone already.
         gone = ("bound-vanished", "bound-unhealthy")
         found = until(lambda: seeing.why(f"default/{claim}"), lambda answer: answer["code"] in gone)
-        assert str(cls.path("one")) in found["verdict"]
+        assert str(cls.path("one")) in found["reason"]
         lab.delete_claim(claim)
         found = seeing.until_why("not-cleaned", f"pv/{name}")
-        assert "the data stays" in found["verdict"]
+        assert "the data stays" in found["reason"]
         assert found["who"] == f"you: put that right on {lab.node}"
 
     @DISKS
@@ -237,7 +237,7 @@ class TestVolumes:
         lab.bound(volume)
         lab.mount(lab.disk(), where)
         found = seeing.until_why("held", f"pv/{volume['metadata']['name']}")
-        assert "it is not the volume that was published: its uuid was" in found["verdict"]
+        assert "it is not the volume that was published: its uuid was" in found["reason"]
 
     @DISKS
     def test_retain(self, lab: Lab, seeing: Seeing) -> None:
@@ -262,7 +262,7 @@ class TestVolumes:
         agent_pod(lab.objects, lab.node, ready=False)
         found = seeing.why(name)
         assert found["code"] == "no-agent"
-        assert "ImagePullBackOff" in found["verdict"]
+        assert "ImagePullBackOff" in found["reason"]
 
     @DISKS
     def test_undo(self, dynamic: DynamicLab, seeing: Seeing) -> None:
@@ -298,13 +298,13 @@ class TestPaths:
         cls = node.classes["fs"]
         found = seeing.why(*self.on_node(node, cls.host_path("plain")))
         assert found["code"] == "plan-hold"
-        assert "is not a valid mount point" in found["verdict"]
+        assert "is not a valid mount point" in found["reason"]
         assert main(["plan", *self.on_node(node, "")[1:], "--kubeconfig", seeing.kubeconfig]) == 0
         # As the host calls it, as the agent sees it, and something within it.
         for path in (cls.host_path("good"), str(cls.path("good")), cls.host_path("good/a/b")):
             found = seeing.why(*self.on_node(node, path))
             assert found["code"] == "plan-keep"
-            assert "it is offered" in found["verdict"]
+            assert "it is offered" in found["reason"]
             assert {"name": "State", "value": "available"} in found["facts"]
         found = seeing.why(*self.on_node(node, cls.host_path("nothing")))
         assert found["code"] == "no-entry"
@@ -347,7 +347,7 @@ class TestPaths:
         where = dynamic.path_of(dynamic.made(claim))
         found = seeing.why(*self.on_node(dynamic, where / "a" / "b"))
         assert found["code"] == "bound"
-        assert "of the pool fast" in found["verdict"]
+        assert "of the pool fast" in found["reason"]
         (pool.directory / "stray").mkdir()
         assert seeing.why(*self.on_node(dynamic, pool.directory / "stray"))["code"] == "orphan"
         assert seeing.why(*self.on_node(dynamic, pool.directory))["code"] == "pool"
@@ -411,7 +411,7 @@ class TestNames:
             said = json.loads(capsys.readouterr().out)
             assert said["about"] == f"{claim} -n default"
             assert said["code"] == "unknown"
-            assert "persistentvolumes is forbidden" in said["verdict"]
+            assert "persistentvolumes is forbidden" in said["reason"]
         assert main(["why", "snapshot/x", "--kubeconfig", kubeconfig]) == 3
         said = capsys.readouterr().err
         assert "volumesnapshotcontents is forbidden" in said.replace(".snapshot.storage.k8s.io", "")

@@ -83,12 +83,12 @@ def test_a_problem_names_what_the_page_can_explain() -> None:
         volume("a", annotations={HEALTH: "ReadOnly: it is"}),
         room("made", "1Gi"),
     )
-    assert {one["about"]: one["why"] for one in found["problems"]} == {
+    assert {one["about"]: one["ask"] for one in found["problems"]} == {
         "node/n1": "",
         "pv/a": "pv/a",
         "pvc/data -n default": "pvc/default/data",
     }
-    assert found["whys"]["pv/a"]["verdict"].startswith("it is not healthy")
+    assert found["whys"]["pv/a"]["reason"].startswith("it is not healthy")
     assert found["whys"]["pvc/default/data"]["about"] == "pvc/data -n default"
 
 
@@ -149,7 +149,7 @@ def test_data_in_the_page_stays_data(text: str) -> None:
 def test_a_message_of_a_tenant_is_in_the_page_as_text() -> None:
     said = event("data", "FailedScheduling", ATTACKS[0], kind="PersistentVolumeClaim")
     found = drawn(klass(), claim("data"), said)
-    assert ATTACKS[0] in found["problems"][0]["text"]
+    assert ATTACKS[0] in found["problems"][0]["reason"]
     page = document(found)
     assert "hacked=1" in page
     assert ATTACKS[0] not in page

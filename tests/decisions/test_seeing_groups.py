@@ -164,7 +164,7 @@ def test_a_snapshot_says_of_which_group_it_is_one() -> None:
     status = {"snapshotHandle": "csi-1", "readyToUse": True, "volumeGroupSnapshotHandle": "csi-9"}
     one = content(node_name="n1", status=status)
     assert dict(why_snapshot(facts(one), one).chain)["One of the group"] == "csi-9"
-    assert [row["group"] for row in overview(facts(one))["snapshots"]] == ["csi-9"]
+    assert [row["groupHandle"] for row in overview(facts(one))["snapshots"]] == ["csi-9"]
 
 
 def test_the_status_shows_and_counts_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,13 +184,13 @@ def test_the_status_shows_and_counts_them(capsys: pytest.CaptureFixture[str]) ->
         "name": "groupsnapcontent-1",
         "groupSnapshot": "default/nightly",
         "handle": "csi-9",
-        "volumes": ["pv-1", "pv-2"],
-        "snapshots": ["csi-1", "csi-2"],
+        "volumeHandles": ["pv-1", "pv-2"],
+        "snapshotHandles": ["csi-1", "csi-2"],
         "node": "n1",
         "state": "ready",
-        "why": "",
+        "reason": "",
         "deletionPolicy": "Delete",
-        "class": "groups",
+        "groupSnapshotClass": "groups",
         "created": ago(60),
         "deleting": None,
     }
@@ -229,6 +229,6 @@ def test_what_somebody_should_look_at(one: Any, text: str) -> None:
     about = "groupsnapshotcontent/groupsnapcontent-1"
     of_it = [row for row in found if row["about"] == about]
     said = f"the group of snapshots {text}"
-    assert [(row["severity"], row["node"], row["text"], row["do"]) for row in of_it] == (
+    assert [(row["severity"], row["node"], row["reason"], row["do"]) for row in of_it] == (
         [("warning", "n1", said, f"localvolume why {about}")] if text else []
     )

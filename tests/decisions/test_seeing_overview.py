@@ -87,7 +87,7 @@ def test_per_node_and_class() -> None:
     assert sum(fast["volumes"].values()) == len(STATES) - 1
     assert fast["availableBytes"] == 10 * 2**30
     assert by_name["n1"]["rooms"] == [
-        {"class": "made", "capacityBytes": 7 * 2**30, "largestBytes": 7 * 2**30}
+        {"class": "made", "roomBytes": 7 * 2**30, "largestBytes": 7 * 2**30}
     ]
 
 
@@ -99,8 +99,8 @@ def test_a_node_says_what_its_pools_have_promised_and_leaves_unknown_what_nobody
     things = (of_pool("a", "fast", "1Gi"), of_pool("b", "fast", "2Gi"), of_pool("c", "slow", "?"))
     (found,) = overview(facts(klass(), node(), *things, volume("prepared")))["nodes"]
     assert found["pools"] == [
-        {"name": "fast", "volumes": 2, "promisedBytes": 3 * 2**30, "totalBytes": None},
-        {"name": "slow", "volumes": 1, "promisedBytes": None, "totalBytes": None},
+        {"name": "fast", "volumeCount": 2, "promisedBytes": 3 * 2**30, "totalBytes": None},
+        {"name": "slow", "volumeCount": 1, "promisedBytes": None, "totalBytes": None},
     ]
     assert found["disks"] is None
     assert found["lastDiskEvent"] is None
@@ -124,7 +124,7 @@ def test_a_pool_is_as_large_as_its_agent_says_and_else_of_unknown_size(
     things = (of_pool("a", "fast", "1Gi"), room("made", "4Gi", annotations=notes))
     (found,) = overview(facts(klass(), node(), *things))["nodes"]
     assert {one["name"]: one["totalBytes"] for one in found["pools"]} == totals
-    assert sum(one["volumes"] for one in found["pools"]) == 1
+    assert sum(one["volumeCount"] for one in found["pools"]) == 1
 
 
 def test_a_node_says_what_its_agent_last_told_of_raw_disks() -> None:
@@ -160,8 +160,8 @@ def test_problems_say_what_to_do_worst_first() -> None:
     assert [one["severity"] for one in found] == ["error"] * 5 + ["warning"] * 2
     by_about = {one["about"]: one for one in found}
     assert "localvolume why pv/held" in by_about["pv/held"]["do"]
-    assert by_about["pv/held"]["text"] == "held: not a mount point"
-    assert "91 % full" in by_about["node/n1"]["text"]
+    assert by_about["pv/held"]["reason"] == "held: not a mount point"
+    assert "91 % full" in by_about["node/n1"]["reason"]
     assert "localvolume why pvc/waits -n default" in by_about["pvc/waits -n default"]["do"]
 
 
@@ -202,7 +202,7 @@ def grows(size: str, *events: tuple[str, float]) -> list[str]:
         claim(phase="Bound", volumeName="pv-1", has="10Gi", size=size),
         *(event("data", reason, "no room", age=age, **about) for reason, age in events),
     )
-    return [f"{one['about']}: {one['text']}" for one in overview(known)["problems"]]
+    return [f"{one['about']}: {one['reason']}" for one in overview(known)["problems"]]
 
 
 def test_a_growth_that_fails_is_a_problem() -> None:
@@ -226,7 +226,7 @@ def test_it_stays_one_once_its_events_are_gone() -> None:
         ),
     )
     (found,) = overview(known)["problems"]
-    assert found["text"] == "it does not grow: no room"
+    assert found["reason"] == "it does not grow: no room"
 
 
 def test_a_growth_that_has_not_failed_is_none() -> None:
@@ -249,15 +249,15 @@ def test_whether_the_agent_is_there(pods: list[Any], state: str, why: str) -> No
     found = overview(facts(volume(), *pods), "n1")
     (one,) = found["nodes"]
     assert one["agent"]["state"] == state
-    assert why in one["agent"]["why"]
-    assert any("its agent is" in p["text"] for p in found["problems"]) == (state != "ready")
+    assert why in one["agent"]["reason"]
+    assert any("its agent is" in p["reason"] for p in found["problems"]) == (state != "ready")
 
 
 def test_without_any_pod_of_ours_nobody_knows_whether_agents_are_there() -> None:
     known = facts(volume(), pods=[])
     (one,) = overview(known)["nodes"]
     assert one["agent"]["state"] == "unknown"
-    assert "--selector" in one["agent"]["why"]
+    assert "--selector" in one["agent"]["reason"]
     assert overview(known)["problems"] == []
 
 
@@ -283,8 +283,8 @@ def test_what_could_not_be_read_is_null_and_never_nothing() -> None:
 
 def test_cleanings_with_their_jobs_and_last_words() -> None:
     (one,) = overview(facts(*everything()))["cleanings"]
-    assert one["volume"] == "cleaning"
-    assert one["since"] == ago(60)
+    assert one["persistentVolume"] == "cleaning"
+    assert one["deleting"] == ago(60)
     assert one["jobs"] == [{"name": "cleanup-uid-cleaning", "state": "unfinished"}]
     assert one["lastEvent"]["message"] == "cleaning with zero"
     (unseen,) = overview(facts(*everything(), without={"jobs": "forbidden"}))["cleanings"]
@@ -418,7 +418,7 @@ def _of_node(*events: tuple[str, str, float]) -> list[str]:
         event("n1", reason, text, kind="Node", uid="n1", age=age, type_=_type_of(reason))
         for reason, text, age in events
     ]
-    return [one["text"] for one in overview(facts(volume(), *said))["problems"]]
+    return [one["reason"] for one in overview(facts(volume(), *said))["problems"]]
 
 
 def _type_of(reason: str) -> str:

@@ -201,15 +201,15 @@ def test_the_status_shows_and_counts_snapshots(capsys: pytest.CaptureFixture[str
         "name": "snapcontent-1",
         "snapshot": "default/before",
         "handle": "csi-1",
-        "volume": "pv-1",
-        "group": "",
+        "volumeHandle": "pv-1",
+        "groupHandle": "",
         "node": "n1",
         "state": "ready",
-        "why": "",
+        "reason": "",
         "restoreSizeBytes": 1 << 30,
         "cut": ago(7200),
         "deletionPolicy": "Delete",
-        "class": "snapshots",
+        "snapshotClass": "snapshots",
         "created": ago(60),
         "deleting": None,
     }
@@ -264,6 +264,6 @@ def test_what_could_not_be_read_is_not_said_to_be_absent(
 def test_what_somebody_should_look_at(one: Any, text: str) -> None:
     found = overview(facts(one, SOURCE))["problems"]
     of_it = [row for row in found if row["about"] == "snapshotcontent/snapcontent-1"]
-    assert [(row["severity"], row["node"], row["text"], row["do"]) for row in of_it] == (
+    assert [(row["severity"], row["node"], row["reason"], row["do"]) for row in of_it] == (
         [("warning", "n1", text, "localvolume why snapshotcontent/snapcontent-1")] if text else []
     )

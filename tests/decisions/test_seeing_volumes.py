@@ -438,7 +438,7 @@ def test_what_the_agent_of_another_node_says_of_a_volume_does_not_count(reason: 
     found = facts(it, own, forged)
     assert why_volume(found, it).verdict.text.startswith("its agent leaves it alone: there are str")
     (problem,) = overview(found)["problems"]
-    assert (problem["about"], problem["text"]) == ("pv/pv-1", "held: there are stray files")
+    assert (problem["about"], problem["reason"]) == ("pv/pv-1", "held: there are stray files")
 
 
 @pytest.mark.parametrize("reason", ["VolumeFailedDelete", "VolumeKeptFromClaim", "VolumeNotMoved"])

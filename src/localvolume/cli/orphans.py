@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         return unreached("orphans", error)
     found = orphans_of(pools, volumes, claims)
     if arguments.output != "table":
-        print_value([_shape(orphan) for orphan in found], arguments.output)
+        print_value(shapes(pools, found), arguments.output)
     else:
         _print(found)
     problems = {one.config.name: one.report.problem for one in pools if one.report.problem}
@@ -101,11 +101,18 @@ def _volumes(kubeconfig: str | None) -> dict[str, PersistentVolume]:
     return {record_name_of(volume): volume for volume in found}
 
 
-def _shape(orphan: Orphan) -> dict[str, Any]:
+def shapes(pools: Sequence[Pool], found: Sequence[Orphan]) -> list[dict[str, Any]]:
+    """One for each orphan of these pools."""
+    hosts = {pool.config.name: pool.config.host_dir for pool in pools}
+    return [_shape(orphan, hosts[orphan.pool]) for orphan in found]
+
+
+def _shape(orphan: Orphan, host_dir: str) -> dict[str, Any]:
     """For programs, by the names that `plan` and `status` have for the same."""
     return {
         "pool": orphan.pool,
         "place": orphan.place,
+        "path": f"{host_dir}/{orphan.place}" if host_dir else "",
         "persistentVolume": orphan.name,
         "claim": orphan.claim,
         "capacityBytes": orphan.size_bytes,

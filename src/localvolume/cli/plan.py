@@ -18,6 +18,7 @@ from localvolume.cli.ownpod import own_namespace, own_node, own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
 from localvolume.cli.planning import facts as planned_facts
 from localvolume.cli.planning import pools, snapshots
+from localvolume.cli.planning.prepared import described
 from localvolume.cli.planning.rows import kept, orphan_rows, volume_rows
 from localvolume.cli.rows import print_rows
 from localvolume.config.environment import EnvironmentInvalid
@@ -42,8 +43,7 @@ from localvolume.kube.podmounts import PodMounts
 from localvolume.kube.workloads import Job
 from localvolume.static.facts.known import Changes
 from localvolume.static.facts.survey import Survey
-from localvolume.static.model import Action, Ask, Clean, Facts, Hold, Keep, Publish
-from localvolume.static.plan.offer import offer
+from localvolume.static.model import Ask, Facts, Publish
 from localvolume.static.plan.plan import plan
 from localvolume.static.plan.surroundings import Surroundings, surroundings
 from localvolume.static.plan.world import names_of
@@ -55,22 +55,6 @@ from localvolume.volumes.objects import is_static, path_of, record_name_of
 
 if TYPE_CHECKING:
     from localvolume.config.pools import LvmConfig
-
-VERDICTS = {
-    "Publish": "publish",
-    "CleanFirst": "clean first",
-    "Ask": "ask",
-    "Adopt": "adopt",
-    "MarkClaimed": "mark",
-    "KeepRecord": "record",
-    "Withdraw": "withdraw",
-    "Reclaim": "delete, then clean",
-    "Clean": "clean",
-    "StopJob": "stop the Job",
-    "LetGo": "let go",
-    "Hold": "hold",
-    "Keep": "keep",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +108,7 @@ async def _rows(
     if arguments.offline:
         node = NodeFacts(node_name, "", node_name, {marks.HOSTNAME_LABEL: node_name})
         facts = await _look(surroundings(configuration, node, None), {}, configuration.groups)
-        rows = _described(dataclasses.replace(facts, online=False))
+        rows = described(dataclasses.replace(facts, online=False))
         rows += await _offline_pool_rows(configuration, node)
         return rows, await _disks(configuration, node_name, (), None)
     access = find_access(arguments.kubeconfig)
@@ -205,7 +189,7 @@ async def online_rows(
             break
         answers = {name: await _maybe(client, name) for name in names}
         facts = dataclasses.replace(facts, asked={**facts.asked, **answers})
-    return _described(await _with_others(client, facts))
+    return described(await _with_others(client, facts))
 
 
 async def _with_others(client: Client, facts: Facts) -> Facts:
@@ -300,44 +284,3 @@ async def _look(
         pods_unseen=found.pods_unseen,
         salt=secrets.token_hex(16),
     )
-
-
-def _described(facts: Facts) -> list[dict[str, Any]]:
-    """One row per action, and one per class that cannot be listed."""
-    rows = [
-        {"class": name, "path": class_facts.config.host_dir, "verdict": "hold"}
-        | {"reason": class_facts.problem}
-        for name, class_facts in facts.classes.items()
-        if class_facts.problem
-    ]
-    return rows + [_row(action, facts) for action in plan(facts)]
-
-
-def _row(action: Action, facts: Facts) -> dict[str, Any]:
-    volume = getattr(action, "volume", None)
-    entry = getattr(action, "entry", None)
-    row: dict[str, Any] = {
-        "class": volume.spec.storage_class_name if volume else entry.class_name if entry else "",
-        "path": action.key,
-        "verdict": VERDICTS[type(action).__name__],
-        "reason": action.reason,
-    }
-    if isinstance(action, Hold):
-        row["code"] = action.code
-    if isinstance(action, Keep) and entry is not None and entry.excluded:
-        row["verdict"] = "skip"
-    if isinstance(action, Clean) and action.by_job:
-        row["verdict"] = "clean by a Job"
-    name = getattr(action, "name", "") or (volume.metadata.name if volume else "")
-    if name:
-        row["persistentVolume"] = name
-    if entry is not None and entry.kind != "none":
-        row |= {
-            "kind": entry.kind,
-            "capacityBytes": entry.size_bytes,
-            "identity": dict(entry.identity),
-        }
-    if isinstance(action, Publish):
-        class_facts = facts.classes[action.entry.class_name]
-        row["manifest"] = offer(action.name, action.entry, class_facts, facts.node, facts.options)
-    return row

@@ -59,8 +59,7 @@ def _row(row: Judged, found: DiskPlan) -> dict[str, Any]:
         "path": disk.node,
         "verdict": row.verdict,
         "reason": row.reason,
-        "code": row.code,
-        "bytes": disk.size_bytes,
+        "capacityBytes": disk.size_bytes,
         "identity": stable(disk.identity),
         "disk": {
             "model": disk.model,
@@ -71,8 +70,10 @@ def _row(row: Judged, found: DiskPlan) -> dict[str, Any]:
             "partitionOf": disk.parent,
         },
     }
+    if row.code:
+        made["code"] = row.code
     if wanted:
-        made |= {"filter": wanted.name, "volume": f"{wanted.host_dir}/{entry_name(disk)}"}
+        made |= {"filter": wanted.name, "volumePath": f"{wanted.host_dir}/{entry_name(disk)}"}
     if row in found.todo:
         made |= {"plan": found.digest, "approved": found.approved}
     elif row.digest:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from localvolume.cli.output.console import table_console
+from localvolume.volumes.capacity import quantity
 
 LONGEST: Final = 4096
 """How many characters of a cell are printed: as many as a path may have."""
@@ -50,13 +51,15 @@ def _drawn(cell: str) -> Text:
 def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         spec = row.get("manifest", {}).get("spec", {})
+        found = row.get("capacityBytes", row.get("roomBytes"))
+        size = "" if found is None else quantity(found)
         return (
             row["class"],
-            row["path"],
+            row["path"] or _instead(row),
             row["verdict"],
             row.get("persistentVolume", ""),
-            spec.get("capacity", {}).get("storage", "") or row.get("capacity", row.get("room", "")),
-            spec.get("volumeMode", "") or row.get("mode", ""),
+            spec.get("capacity", {}).get("storage", "") or size,
+            spec.get("volumeMode", "") or row.get("volumeMode", ""),
             row["reason"],
         )
 
@@ -65,6 +68,22 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
         [cells(row) for row in rows],
         none="no entries: the discovery directories are empty",
     )
+
+
+_INSTEAD: Final = {
+    "snapshotContent": "snapshot content",
+    "groupSnapshotContent": "group snapshot content",
+    "claim": "claim",
+    "persistentVolume": "volume",
+    "pool": "pool",
+}
+
+
+def _instead(row: Mapping[str, Any]) -> str:
+    """What a row is about that has no path."""
+    if row.get("place"):
+        return f"pool {row['pool']}: {row['place']}"
+    return next((f"{what} {row[key]}" for key, what in _INSTEAD.items() if row.get(key)), "")
 
 
 def print_value(value: Any, form: str) -> None:

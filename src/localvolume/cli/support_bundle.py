@@ -109,7 +109,7 @@ async def _fill(archive: Archive, arguments: argparse.Namespace, on_node: bool) 
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
             "leftOut": LEFT_OUT,
             "takenOut": redactor.count,
-            "notRead": {what: redactor.text(why) for what, why in reader.unread.items()},
+            "unknown": {what: redactor.text(why) for what, why in reader.unread.items()},
             "limits": {"logBytesPerContainer": LOG_BYTES, "logsSinceSeconds": since},
             "files": archive.files,
         }

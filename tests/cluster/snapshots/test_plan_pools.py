@@ -69,7 +69,7 @@ def test_each_pool_is_served_or_held_and_nothing_is_made(csi: CsiLab, plan: Plan
         assert of(rows, pool="good", verdict="serve")["backend"] == "image"
         assert "sizes are kept by the size of each image" in of(rows, pool="good")["reason"]
         assert "the agent makes a pool of it" in of(rows, pool="good")["reason"]
-        assert of(rows, pool="good")["room"] != "0"
+        assert of(rows, pool="good")["roomBytes"] > 0
         assert "not btrfs" in of(rows, pool="other", verdict="hold")["reason"]
         assert "mustBeMounted" in of(rows, pool="unmounted", verdict="hold")["reason"]
         assert "No such file" in of(rows, pool="away", verdict="hold")["reason"]
@@ -85,7 +85,7 @@ def test_what_is_said_of_claims_is_what_the_agent_then_does(csi: CsiLab, plan: P
     before = state(pool)
     rows = plan(csi)
     row = of(rows, claim=name_of(small), verdict="make")
-    assert (row["pool"], row["capacity"], row["class"]) == ("fast", "16Mi", cls)
+    assert (row["pool"], row["capacityBytes"], row["class"]) == ("fast", 16 * MIB, cls)
     assert "1Ti" in of(rows, claim=name_of(large), verdict="give back")["reason"]
     assert state(pool) == before
     csi.start()
@@ -97,7 +97,7 @@ def test_what_is_said_of_claims_is_what_the_agent_then_does(csi: CsiLab, plan: P
     csi.grow(small, "32Mi")
     before = state(pool)
     row = of(plan(csi), claim=name_of(small))
-    assert (row["verdict"], row["capacity"]) == ("grow", "32Mi")
+    assert (row["verdict"], row["capacityBytes"]) == ("grow", 32 * MIB)
     assert state(pool) == before
     csi.delete(small)
     csi.until(lambda: csi.phase(volume["metadata"]["name"]), lambda one: one == "Released")
@@ -128,10 +128,12 @@ def test_what_is_said_of_snapshots_and_copies_is_what_the_agent_then_does(
     assert of_group is not None
     before = state(pool)
     rows = plan(lab)
-    row = of(rows, content=content["metadata"]["name"], verdict="cut")
+    row = of(rows, snapshotContent=content["metadata"]["name"], verdict="cut")
     assert row["pool"] == "fast"
-    assert of(rows, content=of_group["metadata"]["name"], verdict="cut")["pool"] == "fast"
+    assert (
+        of(rows, groupSnapshotContent=of_group["metadata"]["name"], verdict="cut")["pool"] == "fast"
+    )
     row = of(rows, claim=name_of(again), verdict="restore")
-    assert row["source"] == handle_of(lab.content_of(done))
+    assert row["sourceHandle"] == handle_of(lab.content_of(done))
     assert of(rows, claim=name_of(source))["verdict"] == "keep"
     assert state(pool) == before

@@ -82,7 +82,7 @@ def test_a_snapshot_is_seen_from_its_object_down_to_its_pool(
     inside = str(pool.directory / handle / "file")
     found = seeing.why(inside, *place)
     assert found["code"] == "ready"
-    assert f"it is the snapshot {handle} in the pool" in found["verdict"]
+    assert f"it is the snapshot {handle} in the pool" in found["reason"]
     facts = {one["name"]: one["value"] for one in found["facts"]}
     assert facts["Snapshot"].startswith(f"{handle} of volume ")
     assert facts["Restores to"] == "8Mi"
@@ -93,7 +93,7 @@ def test_a_snapshot_is_seen_from_its_object_down_to_its_pool(
     lab.delete_content(content)
     found = seeing.why(inside, *place)
     assert found["code"] == "snapshot"
-    assert "no VolumeSnapshotContent stands for it" in found["verdict"]
+    assert "no VolumeSnapshotContent stands for it" in found["reason"]
     assert main(orphans) == 0
 
 
@@ -112,8 +112,8 @@ def test_a_group_is_seen(lab: GroupLab, seeing: Seeing, tmp_path: Path) -> None:
     status = seeing.ask("status", "--node", lab.node, "-o", "json").json
     (shown,) = status["groupSnapshots"]
     assert (shown["name"], shown["handle"], shown["state"]) == (name, handle, "ready")
-    assert sorted(shown["volumes"]) == handles
-    assert len(shown["snapshots"]) == 2
+    assert sorted(shown["volumeHandles"]) == handles
+    assert len(shown["snapshotHandles"]) == 2
     said = seeing.ask("why", "vgs/none-such")
     assert said.status == 1
     assert f"no VolumeGroupSnapshotContent of {CSI} is called none-such" in said.err

@@ -102,7 +102,7 @@ def pool_rows(
     unable = inabilities(pools, classes)
     rows = [_row(pool, world, unable.get(pool.config.name, "")) for pool in pools]
     for name, why in without.items():
-        rows.append(_held(name, f"pool {name}", why))
+        rows.append(_held(name, "", why))
     return rows
 
 
@@ -114,16 +114,16 @@ def _held(name: str, path: str, why: str) -> dict[str, Any]:
 def _row(pool: Pool, world: World, unable: str) -> dict[str, Any]:
     config, report = pool.config, pool.report
     name = config.name
-    path = config.host_dir or f"pool {name}"
+    path = config.host_dir
     if report.problem:
         return _held(name, path, report.problem)
     room = world.capacity[name]
     facts = {
         "backend": config.backend,
         "enforced": config.enforce and report.abilities.enforce,
-        "room": quantity(room),
-        "total": quantity(report.total_bytes),
-        "volumes": len(report.records),
+        "roomBytes": room,
+        "totalBytes": report.total_bytes,
+        "volumeCount": len(report.records),
     }
     wrong = unable or report.unwell or pool.beside.unknown
     if not wrong and room <= 0:

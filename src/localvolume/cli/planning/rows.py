@@ -15,7 +15,6 @@ from localvolume.dynamic.plan.orphans import Orphan, place_of
 from localvolume.kube.cache import key_of
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims
-from localvolume.volumes.capacity import quantity
 from localvolume.volumes.objects import path_of
 
 VERDICTS: Final = {
@@ -79,17 +78,18 @@ def orphan_rows(pools: Sequence[Pool], orphans: Sequence[Orphan]) -> list[dict[s
 def _orphan_row(orphan: Orphan, host_dir: str) -> dict[str, Any]:
     row: dict[str, Any] = {
         "class": "",
-        "path": f"{host_dir}/{orphan.place}" if host_dir else f"pool {orphan.pool}: {orphan.place}",
+        "path": f"{host_dir}/{orphan.place}" if host_dir else "",
         "verdict": "orphan",
         "reason": "it belongs to no PersistentVolume; the agent never removes it",
         "pool": orphan.pool,
+        "place": orphan.place,
     }
     if orphan.name:
         row["persistentVolume"] = orphan.name
     if orphan.claim:
         row["claim"] = orphan.claim
     if orphan.size_bytes is not None:
-        row |= {"capacityBytes": orphan.size_bytes, "capacity": quantity(orphan.size_bytes)}
+        row["capacityBytes"] = orphan.size_bytes
     return row
 
 
@@ -105,13 +105,13 @@ def _row(facts: Facts, action: Action, claim: PersistentVolumeClaim | None) -> d
         class_name = record.class_name if record else ""
     row: dict[str, Any] = {
         "class": class_name,
-        "path": _path(action, config, record, volume, claim),
+        "path": _path(config, record, volume),
         "verdict": VERDICTS[type(action).__name__],
         "reason": action.reason,
     }
     if isinstance(action, Make) and action.origin is not None:
         row["verdict"] = "restore" if action.origin.snapshot_of else "clone"
-        row["source"] = action.origin.name
+        row["sourceHandle"] = action.origin.name
     if volume is not None or isinstance(action, Make):
         row["persistentVolume"] = action.key
     if claim is not None:
@@ -120,7 +120,7 @@ def _row(facts: Facts, action: Action, claim: PersistentVolumeClaim | None) -> d
         row["pool"] = config.name
     if record is not None:
         size = getattr(action, "size_bytes", record.size_bytes)
-        row |= {"capacityBytes": size, "capacity": quantity(size), "mode": record.volume_mode}
+        row |= {"capacityBytes": size, "volumeMode": record.volume_mode}
     return row
 
 
@@ -135,17 +135,8 @@ def _place(facts: Facts, action: Action) -> tuple[PoolConfig | None, Record | No
     return config, record
 
 
-def _path(
-    action: Action,
-    config: PoolConfig | None,
-    record: Record | None,
-    volume: PersistentVolume | None,
-    claim: PersistentVolumeClaim | None,
-) -> str:
+def _path(config: PoolConfig | None, record: Record | None, volume: PersistentVolume | None) -> str:
+    """Where its data is on the host; "" if it is at no path, or at none yet."""
     if config is not None and record is not None and config.host_dir:
         return f"{config.host_dir}/{place_of(record)}"
-    if volume is not None and (path := path_of(volume)):
-        return path
-    if claim is not None:
-        return f"claim {key_of(claim)}"
-    return f"volume {action.key}"
+    return path_of(volume) if volume is not None else ""

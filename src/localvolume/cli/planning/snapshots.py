@@ -147,9 +147,9 @@ def content_rows(wanted: Iterable[Due], made: Plan, unread: str) -> list[dict[st
     answers = {action.key: action for action in made.actions}
     rows = []
     for one in wanted:
-        kind = "group snapshot" if isinstance(one.action, group.Action) else "snapshot"
+        kind = "groupSnapshotContent" if isinstance(one.action, group.Action) else "snapshotContent"
         verdict, reason = one.verdict, one.reason
-        row: dict[str, Any] = {"class": "", "path": f"{kind} content {one.action.name}"}
+        row: dict[str, Any] = {"class": "", "path": "", kind: one.action.name}
         if one.call is not None:
             answer = answers[one.call.key]
             verdict = VERDICTS[type(answer).__name__]
@@ -158,8 +158,7 @@ def content_rows(wanted: Iterable[Due], made: Plan, unread: str) -> list[dict[st
                 verdict = "wait"
             if (pool := getattr(answer, "pool", None)) is not None:
                 row["pool"] = pool.name
-        rows.append(row | {"verdict": verdict, "reason": reason, "content": one.action.name})
+        rows.append(row | {"verdict": verdict, "reason": reason})
     if unread:
-        path = "snapshot contents"
-        rows.append({"class": "", "path": path, "verdict": "hold", "reason": unread})
+        rows.append({"class": "", "path": "", "verdict": "hold", "reason": unread})
     return rows

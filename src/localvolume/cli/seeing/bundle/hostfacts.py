@@ -65,7 +65,7 @@ class Host:
                 {
                     "name": name,
                     "number": sysfs.read(f"{base}/dev"),
-                    "bytes": int(sectors) * 512 if sectors.isdigit() else None,
+                    "capacityBytes": int(sectors) * 512 if sectors.isdigit() else None,
                     "readOnly": sysfs.read(f"{base}/ro") == "1",
                     "rotational": sysfs.read(f"{disk}/queue/rotational") == "1",
                     "model": sysfs.read(f"{disk}/device/model"),

@@ -116,7 +116,7 @@ function states(data) {
 // What is free in pools: as classes may share a pool, at least the largest figure is.
 function roomOf(node) {
   if (node.rooms === null) return null;
-  return node.rooms.reduce((most, one) => Math.max(most, one.capacityBytes || 0), 0);
+  return node.rooms.reduce((most, one) => Math.max(most, one.roomBytes || 0), 0);
 }
 
 function nodeBar(cell, node) {
@@ -140,13 +140,13 @@ function poolsOf(cell, node) {
   const place = cell.append("div");
   if (node.pools === null) { place.text(UNKNOWN); return; }
   for (const pool of node.pools) {
-    place.append("div").text(`${pool.name}: ${several(pool.volumes, "volume", "volumes")}, `
+    place.append("div").text(`${pool.name}: ${several(pool.volumeCount, "volume", "volumes")}, `
       + `${size(pool.promisedBytes)} promised`
       + (pool.totalBytes === null ? "" : ` of ${size(pool.totalBytes)}`));
   }
   for (const room of node.rooms || []) {
     place.append("div").attr("class", "quiet").text(`class ${room.class}: `
-      + `${size(room.capacityBytes)} free, largest volume ${size(room.largestBytes)}`);
+      + `${size(room.roomBytes)} free, largest volume ${size(room.largestBytes)}`);
   }
   if (node.lastDiskEvent) {
     place.append("div").attr("class", "quiet")
@@ -159,7 +159,7 @@ function nodeState(cell, node) {
   tag(place, node.health, HEALTH[node.health].text);
   const there = node.exists === false ? "no such Node" : node.ready === null ? "node not known"
     : node.ready ? "" : "node not ready";
-  const agent = node.agent.state === "ready" ? "" : `agent ${node.agent.state}: ${node.agent.why}`;
+  const agent = node.agent.state === "ready" ? "" : `agent ${node.agent.state}: ${node.agent.reason}`;
   for (const text of [there, agent]) {
     if (text) place.append("div").attr("class", "quiet").text(text);
   }
@@ -170,9 +170,9 @@ function lists(data, now) {
   section("problems", "Problems", data.problems, [
     ["Problem", (cell, row) => tag(cell, row.severity === "error" ? "bad" : "warning",
       row.severity)],
-    ["About", (cell, row) => asking(cell, row.why, row.about)],
+    ["About", (cell, row) => asking(cell, row.ask, row.about)],
     ["Node", plain((row) => row.node)],
-    ["What", plain((row) => row.text)],
+    ["What", plain((row) => row.reason)],
     ["Do", plain((row) => row.do)],
   ], data.unknown.length ? "None of what could be read." : "None known.");
   section("claims", "Waiting claims", data.claims, [
@@ -185,9 +185,9 @@ function lists(data, now) {
     ["Last word", plain((row) => said(row.lastEvent, now, heard))],
   ], "No claim waits.");
   section("cleanings", "Cleanings", data.cleanings, [
-    ["Volume", (cell, row) => asking(cell, `pv/${row.volume}`, row.volume)],
+    ["Volume", (cell, row) => asking(cell, `pv/${row.persistentVolume}`, row.persistentVolume)],
     ["Node", plain((row) => row.node)],
-    ["For", plain((row) => (row.since ? since(row.since, now) : ""))],
+    ["For", plain((row) => (row.deleting ? since(row.deleting, now) : ""))],
     ["Jobs", plain((row) => (row.jobs === null ? UNKNOWN
       : row.jobs.map((job) => `${job.name}: ${job.state}`).join(", ")))],
     ["Last word", plain((row) => said(row.lastEvent, now, heard))],

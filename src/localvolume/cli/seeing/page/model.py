@@ -42,10 +42,10 @@ def page_data(status: Mapping[str, Any], whys: Mapping[str, Any]) -> dict[str, A
     found: dict[str, Any] = shown(
         {
             "time": status["time"],
-            "unknown": [{"what": what, "why": why} for what, why in status["unknown"].items()],
+            "unknown": [{"what": what, "reason": why} for what, why in status["unknown"].items()],
             "summary": status["summary"],
             "controller": status["controller"],
-            "problems": [{**one, "why": _asked(one["about"])} for one in status["problems"]],
+            "problems": [{**one, "ask": _asked(one["about"])} for one in status["problems"]],
             "nodes": sorted(nodes, key=lambda one: -HEALTHS.index(one["health"])),
             "volumes": volumes,
             "claims": status["claims"],
@@ -77,7 +77,7 @@ def shown(thing: Any) -> Any:
 
 
 _FIELDS: Final = (
-    *("name", "node", "class", "state", "why", "capacityBytes", "volumeMode", "claim", "pool"),
+    *("name", "node", "class", "state", "reason", "capacityBytes", "volumeMode", "claim", "pool"),
     *("path", "csi", "created", "deleting"),
 )
 

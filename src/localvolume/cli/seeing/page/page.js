@@ -71,7 +71,7 @@ function render(data) {
   const now = Date.parse(data.time);
   document.querySelector("main").hidden = false;
   d3.select("#unknown").property("hidden", !data.unknown.length).selectAll("li")
-    .data(data.unknown).join("li").text((one) => `Not known: ${one.what}: ${one.why}`);
+    .data(data.unknown).join("li").text((one) => `Not known: ${one.what}: ${one.reason}`);
   d3.select("#state").selectAll("option").data([{ name: "" }, ...data.states]).join("option")
     .attr("value", (one) => one.name).text((one) => one.name || "Every state");
   tiles(data);
@@ -155,7 +155,7 @@ async function explain(about) {
     place.append("p").text(`localvolume why ${words} asks the cluster.`);
     return;
   }
-  place.append("p").attr("class", "verdict").text(why.verdict);
+  place.append("p").attr("class", "verdict").text(why.reason);
   // Words about an old picture are old too.
   place.append("p").attr("class", "quiet").text(document.getElementById("asof").textContent);
   pairs(place, [{ name: "Next", value: why.next }, { name: "Who", value: why.who }]);

@@ -47,7 +47,7 @@ def bars(status: Mapping[str, Any], *, unicode: bool) -> list[tuple[str, Text, s
     for node in status["nodes"]:
         sizes = found.get(node["name"], [0] * len(PARTS))
         # Classes may share a pool: what is surely free is what the largest has.
-        sizes[-1] = max((one["capacityBytes"] or 0 for one in node["rooms"] or ()), default=0)
+        sizes[-1] = max((one["roomBytes"] or 0 for one in node["rooms"] or ()), default=0)
         said = [
             f"{size(number)} {part.word}"
             for part, number in zip(PARTS, sizes, strict=True)

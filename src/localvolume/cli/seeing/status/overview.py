@@ -27,7 +27,7 @@ from localvolume.volumes import claims as claim_words
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.moments import written
-from localvolume.volumes.objects import is_being_deleted, is_csi, path_of
+from localvolume.volumes.objects import is_csi, path_of, recorded_identity
 from localvolume.volumes.snapshots import AnyContent
 
 # Problems that somebody should look at, worst first, each with its object and what to do: pure.
@@ -54,7 +54,7 @@ def problems(
     nodes: Sequence[str],
     only: str = "",
 ) -> list[dict[str, Any]]:
-    """Each with `severity` (error, warning), `about`, `node`, `text` and `do`; errors first.
+    """Each with `severity` (error, warning), `about`, `node`, `reason` and `do`; errors first.
 
     `said`: when the Event was seen that says so, None where the objects themselves do.
     """
@@ -74,7 +74,7 @@ def problems(
 def _problem(
     severity: str, about: str, node: str, text: str, do: str, said: str | None = None
 ) -> dict[str, Any]:
-    found = {"severity": severity, "about": about, "node": node, "text": text, "do": do}
+    found = {"severity": severity, "about": about, "node": node, "reason": text, "do": do}
     return {**found, "said": said or None}
 
 
@@ -268,7 +268,7 @@ def _node(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shape:
         "ready": None if facts.nodes is None else node is not None and not _is_shut(taints),
         "unschedulable": None if node is None else bool(node.spec.unschedulable),
         "taints": None if facts.nodes is None else taints,
-        "agent": {"state": agent.state, "why": agent.why, "pod": agent.pod},
+        "agent": {"state": agent.state, "reason": agent.why, "pod": agent.pod},
         "lastEvent": _event(events[0]) if events else None,
         "classes": None if facts.volumes is None else _classes(facts, own),
         "rooms": _capacities(facts, name),
@@ -311,7 +311,7 @@ def _capacities(facts: Facts, node: str) -> list[Shape] | None:
     return [
         {
             "class": thing.storage_class_name,
-            "capacityBytes": bytes_of(thing.capacity or ""),
+            "roomBytes": bytes_of(thing.capacity or ""),
             "largestBytes": bytes_of(thing.maximum_volume_size or ""),
         }
         for thing in facts.capacities_by_node.get(marks.node_key(node), ())
@@ -338,7 +338,7 @@ def volume_shape(facts: Facts, volume: PersistentVolume) -> Shape:
         "node": facts.node_of(volume),
         "class": spec.storage_class_name,
         "state": state.word,
-        "why": state.why,
+        "reason": state.why,
         "phase": volume.status.phase,
         "capacityBytes": bytes_of(spec.capacity.get("storage", "")),
         "volumeMode": spec.volume_mode or "Filesystem",
@@ -348,12 +348,20 @@ def volume_shape(facts: Facts, volume: PersistentVolume) -> Shape:
         "attributesClass": csi.attributes_class_of(volume),
         "attributes": csi.attributes_of(facts, volume),
         "claim": f"{ref.namespace}/{ref.name}" if ref else "",
-        "identity": meta.annotations.get(marks.IDENTITY_ANNOTATION, ""),
+        "identity": _identity(volume),
         "cleaned": meta.annotations.get(marks.CLEANED_ANNOTATION, ""),
         "pool": meta.annotations.get(marks.POOL_ANNOTATION, "").partition("/")[0],
         "created": meta.creation_timestamp,
         "deleting": meta.deletion_timestamp,
     }
+
+
+def _identity(volume: PersistentVolume) -> Mapping[str, str] | None:
+    """As `plan` shows it; None if none is recorded, or nobody can read what is."""
+    try:
+        return recorded_identity(volume)
+    except ValueError:
+        return None
 
 
 def _claim(facts: Facts, claim: PersistentVolumeClaim) -> Shape:
@@ -372,9 +380,9 @@ def _claim(facts: Facts, claim: PersistentVolumeClaim) -> Shape:
 def _cleaning(facts: Facts, volume: PersistentVolume) -> Shape:
     said = next(facts.words_about(volume), None)
     return {
-        "volume": volume.metadata.name,
+        "persistentVolume": volume.metadata.name,
         "node": facts.node_of(volume),
-        "since": volume.metadata.deletion_timestamp if is_being_deleted(volume) else None,
+        "deleting": volume.metadata.deletion_timestamp,
         "jobs": None
         if facts.jobs is None
         else [{"name": job.name, "state": job.state} for job in jobs_of(facts, volume)],

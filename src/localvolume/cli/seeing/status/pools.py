@@ -43,7 +43,7 @@ def pools_of(
     return [
         {
             "name": name,
-            "volumes": len(sizes),
+            "volumeCount": len(sizes),
             "promisedBytes": None if None in sizes else sum(size or 0 for size in sizes),
             "totalBytes": totals.get(name),
         }

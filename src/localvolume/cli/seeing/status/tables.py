@@ -98,7 +98,7 @@ def _print_problems(problems: Sequence[Shape], now: float, unknown: Mapping[str,
 def _since(problem: Shape, now: float) -> str:
     """What is wrong, and when that was said: it may have been put right since."""
     said = problem["said"]
-    return f"{problem['text']} (said {age(now, said)} ago)" if said else str(problem["text"])
+    return f"{problem['reason']} (said {age(now, said)} ago)" if said else str(problem["reason"])
 
 
 def _print_nodes(nodes: Sequence[Shape], *, known: bool) -> None:
@@ -135,7 +135,7 @@ def _print_capacities(nodes: Sequence[Shape]) -> None:
         (
             node["name"],
             capacity["class"],
-            size(capacity["capacityBytes"]),
+            size(capacity["roomBytes"]),
             size(capacity["largestBytes"]),
         )
         for node in nodes
@@ -168,9 +168,9 @@ def _print_claims(claims: Sequence[Shape] | None, now: float, unknown: Shape) ->
 def _print_cleanings(cleanings: Sequence[Shape] | None, now: float) -> None:
     rows = [
         (
-            one["volume"],
+            one["persistentVolume"],
             one["node"],
-            age(now, one["since"]) if one["since"] else "",
+            age(now, one["deleting"]) if one["deleting"] else "",
             _jobs(one["jobs"]),
             _said(one["lastEvent"], now, unknown=False),
         )
@@ -205,7 +205,7 @@ def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) 
                 one["claim"],
                 age(now, one["created"]),
                 "through CSI" if one["csi"] else one["path"],
-                one["identity"],
+                ", ".join(f"{k}: {v}" for k, v in (one["identity"] or {}).items()),
                 one["attributesClass"],
             )
             for one in volumes
@@ -221,7 +221,7 @@ def _print_snapshots(snapshots: Sequence[Shape] | None, now: float) -> None:
             one["node"],
             one["state"],
             size(one["restoreSizeBytes"]),
-            one["volume"],
+            one["volumeHandle"],
             age(now, one["cut"]) if one["cut"] else "",
             one["handle"],
         )
@@ -239,7 +239,7 @@ def _print_groups(groups: Sequence[Shape] | None) -> None:
             one["groupSnapshot"] or one["name"],
             one["node"],
             one["state"],
-            str(len(one["volumes"] or one["snapshots"])),
+            str(len(one["volumeHandles"] or one["snapshotHandles"])),
             one["handle"],
         )
         for one in groups or ()

@@ -36,7 +36,7 @@ class Explanation:
         return {
             "about": self.about,
             "code": self.verdict.code,
-            "verdict": self.verdict.text,
+            "reason": self.verdict.text,
             "next": self.verdict.then,
             "who": self.verdict.who,
             "facts": [{"name": name, "value": value} for name, value in self.chain],

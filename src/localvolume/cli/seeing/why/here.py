@@ -118,8 +118,8 @@ def _of_row(facts: Facts, path: str, row: Mapping[str, Any]) -> Explanation:
     chain += [("Entry", row["path"])] if row["path"] != path else []
     chain += [("Kind", row["kind"])] if "kind" in row else []
     chain += [("Size", size(row["capacityBytes"]))] if "capacityBytes" in row else []
-    of_disk = [key for key in ("filter", "volume", "plan") if key in row]
-    chain += [(key.capitalize(), str(row[key])) for key in of_disk]
+    of_disk = {"filter": "Filter", "volumePath": "Volume", "plan": "Plan"}
+    chain += [(name, str(row[key])) for key, name in of_disk.items() if key in row]
     if row.get("identity"):
         chain.append(("Identity", ", ".join(f"{k}: {v}" for k, v in row["identity"].items())))
     name = row.get("persistentVolume", "")

@@ -47,6 +47,51 @@ def test_a_configuration_that_is_not_understood_is_wrong_usage(
     assert "storageClassMap" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "--config", "{wrong}"],
+        ["orphans", "--config", "{wrong}"],
+        ["check-config", "{none}"],
+        ["forget", "{none}", "--records-dir", "{wrong}"],
+        ["restamp", "{none}"],
+        ["status", "--watch", "-o", "json"],
+        *(
+            [*command, "--kubeconfig", "{none}"]
+            for command in (
+                ["plan", "--config", "{good}", "--node", "x"],
+                ["orphans", "--config", "{good}", "--node", "x"],
+                ["status"],
+                ["why", "pv/x"],
+                ["version"],
+                ["support-bundle"],
+                ["undo", "x"],
+                ["move-to-csi", "x"],
+                ["remove-finalizers", "--node", "x"],
+            )
+        ),
+    ],
+    ids=" ".join,
+)
+def test_what_is_refused_begins_with_the_commands_name(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each line of a refusal does, but for those below the first, which are indented."""
+    good = "fast:\n  hostDir: /mnt/fast\n  mountDir: /mnt/fast\n"
+    for name, key, text in (
+        ("wrong", "storageClasMap", "fast: {}\n"),
+        ("good", "storageClassMap", good),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / key).write_text(text)
+    (tmp_path / "wrong" / "labelsForPV").write_text("[")
+    places = {name: str(tmp_path / name) for name in ("wrong", "good", "none")}
+    assert main([word.format(**places) for word in words]) != 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line[:2] != "  "]
+    assert lines
+    assert [line for line in lines if not line.startswith(f"localvolume {words[0]}: ")] == []
+
+
 @pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
 async def test_output_that_nobody_reads_is_no_error(tmp_path: Path, *, buffered: bool) -> None:
     """As `| head -1` does it, at a moment that is always the same: before the first byte."""

@@ -51,3 +51,15 @@ def test_the_layout_that_the_page_for_contributors_shows_is_the_trees() -> None:
     there = {one.relative_to(ROOT) for one in (ROOT / "src/localvolume").iterdir() if one.is_dir()}
     assert {str(one) for one in there if one.name != "__pycache__"} <= {str(one) for one in shown}
     assert [str(one) for one in shown if not (ROOT / one).is_dir()] == []
+
+
+def test_one_module_says_what_a_command_refuses() -> None:
+    """So no command has another form for it: of the others, two write a table or a log there, and
+    `main` what ends any command."""
+    commands = ROOT / "src/localvolume/cli"
+    found = {
+        str(one.relative_to(commands))
+        for one in commands.rglob("*.py")
+        if "sys.stderr" in one.read_text()
+    }
+    assert found == {"output/refusal.py", "logs.py", "rows.py", "main.py"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from dataclasses import asdict
 
 from localvolume.agent.agent import Agent
@@ -12,6 +11,7 @@ from localvolume.agent.deeds import Deeds
 from localvolume.agent.options import AgentOptions
 from localvolume.agent.paces import Paces
 from localvolume.cli.logs import add_log_arguments, set_up
+from localvolume.cli.output.refusal import say, say_all
 from localvolume.cli.process import run_process
 from localvolume.config.environment import AgentEnvironment, EnvironmentInvalid
 from localvolume.config.flags.agent import (
@@ -41,21 +41,17 @@ def run(
         environment = AgentEnvironment.read(os.environ)
         others = Others.read(os.environ, **values(arguments, (FLEXVOLUME_DRIVER, *POOL_FLAGS)))
     except EnvironmentInvalid as invalid:
-        for problem in invalid.problems:
-            print(f"localvolume agent: {problem}", file=sys.stderr)
+        say_all("agent", invalid.problems)
         return 2
     if arguments.csi and environment.kubelet_directory is None:
-        print(
-            f"localvolume agent: {CSI.name} needs the kubelet's directory, "
-            f"and {KUBELET_DIR} says that there is none",
-            file=sys.stderr,
-        )
+        text = f"needs the kubelet's directory, and {KUBELET_DIR} says that there is none"
+        say("agent", f"{CSI.name} {text}")
         return 2
     if arguments.cgroup_dir and not arguments.csi:
-        print(f"localvolume agent: {CGROUP_DIR.name} is for {CSI.name} alone", file=sys.stderr)
+        say("agent", f"{CGROUP_DIR.name} is for {CSI.name} alone")
         return 2
     if arguments.csi_max_volumes and not arguments.csi:
-        print(f"localvolume agent: {CSI_MAX_VOLUMES.name} is for {CSI.name} alone", file=sys.stderr)
+        say("agent", f"{CSI_MAX_VOLUMES.name} is for {CSI.name} alone")
         return 2
     options = AgentOptions(
         **asdict(environment),

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from localvolume.cli.judging import problem_of_directory, problems_of_pools
+from localvolume.cli.output.refusal import say_all
 from localvolume.cli.rows import print_value
 from localvolume.config import loading, schema
 from localvolume.config.flags.table import Flag, add_flags, output
@@ -51,8 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints what is wrong. Returns 0 if good, 1 for problems, 2 for wrong usage."""
     if usage := _wrong_usage(args):
-        for text in usage:
-            print(f"localvolume check-config: {text}", file=sys.stderr)
+        say_all("check-config", usage)
         return 2
     host_checks = args.host_checks or (not args.no_host_checks and _is_node())
     sources: list[loading.Source] = []

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 
@@ -24,6 +23,7 @@ from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped, Progre
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.target import Target
 from localvolume.cli.logs import add_log_arguments, set_up
+from localvolume.cli.output.refusal import say
 from localvolume.config.flags.table import Flag, add_flags
 from localvolume.host.process.workers import Hung, Workers
 from localvolume.static.facts.survey import Survey
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         order = read_order(arguments, os.environ)
         method = choose_method(order.command, volume_kind=order.kind, volume_mode=order.mode)
     except ValueError as error:
-        print(f"localvolume clean: {error}", file=sys.stderr)
+        say("clean", error)
         _last_words(arguments.termination_log, f"not understood: {error}")
         return 2
     log.info("cleaning %s with %s", order.path, method)

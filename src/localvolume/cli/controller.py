@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping
 
 from localvolume.cli.logs import add_log_arguments, set_up
+from localvolume.cli.output.refusal import say
 from localvolume.cli.process import run_process
 from localvolume.config.flags.controller import (
     CONTROLLER_FLAGS,
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         options = options_of(arguments, os.environ)
     except FlagsInvalid as error:
-        print(f"localvolume controller: {error}", file=sys.stderr)
+        say("controller", error)
         return 2
     return run_process("controller", Controller(options).run)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
+from localvolume.cli.output.refusal import say
 from localvolume.config.flags.table import Flag, add_flags
 from localvolume.config.variables import RECORDS_DIR
 from localvolume.host.filesystem.volumenotes import AnotherMount
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         records = Records(arguments.records_dir or RECORDS_DIR.read(os.environ))
     except ValueError as error:
-        print(f"localvolume forget: {error}", file=sys.stderr)
+        say("forget", error)
         return 2
     well = [_forget(path, records) for path in arguments.paths]
     return 0 if all(well) else 1
@@ -47,10 +47,10 @@ def _forget(path: str, records: Records) -> bool:
         entry = probe(Entry("", "", where, where), read_mount_table().at(where), offered=True)
         found = None if entry.problem else records.forget(entry)
     except (OSError, AnotherMount, BadRecord) as error:
-        print(f"{path}: nothing is forgotten: {error}", file=sys.stderr)
+        say("forget", f"{path}: nothing is forgotten: {error}")
         return False
     if entry.problem is not None:
-        print(f"{path}: nothing is forgotten: {entry.problem.text}", file=sys.stderr)
+        say("forget", f"{path}: nothing is forgotten: {entry.problem.text}")
         return False
     if isinstance(found, Record):
         holder = f"the claim {found.claim}" if found.claim else "no claim"
@@ -61,5 +61,5 @@ def _forget(path: str, records: Records) -> bool:
         return True
     why = {None: "there is no record of it", "nowhere": "no place for records is known here"}
     text = found.reason if isinstance(found, Unreadable) else why[found]
-    print(f"{path}: nothing is forgotten: {text}", file=sys.stderr)
+    say("forget", f"{path}: nothing is forgotten: {text}")
     return False

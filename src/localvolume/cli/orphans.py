@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localvolume.backends.pool.survey import survey
 from localvolume.cli.output.exits import UNREACHED, USAGE, exit_statuses
+from localvolume.cli.output.refusal import say, say_all
 from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_node
 from localvolume.cli.rows import print_columns, print_value
@@ -58,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         claims = asyncio.run(_listed(arguments.kubeconfig, CLAIMS))
         volumes = _volumes(arguments.kubeconfig)
     except (ConfigurationInvalid, EnvironmentInvalid) as invalid:
-        for problem in invalid.problems:
-            print(problem, file=sys.stderr)
+        say_all("orphans", invalid.problems)
         return USAGE
     except (AccessInvalid, ApiError) as error:
         return unreached("orphans", error)
@@ -71,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems = {one.config.name: one.report.problem for one in pools if one.report.problem}
     problems |= unexpanded
     for name, text in problems.items():
-        print(f"localvolume orphans: pool {name}: {text}", file=sys.stderr)
+        say("orphans", f"pool {name}: {text}")
     return UNREACHED if problems else int(bool(found))
 
 

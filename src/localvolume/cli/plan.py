@@ -7,12 +7,12 @@ import asyncio
 import dataclasses
 import os
 import secrets
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localvolume.cleaning.jobs import read_job
 from localvolume.cli.output.exits import USAGE, WRONG, exit_statuses
+from localvolume.cli.output.refusal import say, say_all
 from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_namespace, own_node, own_pod
 from localvolume.cli.plan_disks import disk_plan, disk_rows, print_disks
@@ -80,15 +80,14 @@ def run(arguments: argparse.Namespace) -> int:
         others = Others.read(os.environ, **values(arguments, POOL_FLAGS))
         configuration = loader(others, node)(arguments.config)
     except (ConfigurationInvalid, EnvironmentInvalid) as invalid:
-        for problem in invalid.problems:
-            print(problem, file=sys.stderr)
+        say_all("plan", invalid.problems)
         return USAGE
     try:
         rows, disks = asyncio.run(_rows(configuration, node, arguments))
     except (AccessInvalid, ApiError) as error:
         return unreached("plan", error)
     except Unknown as error:
-        print(f"localvolume plan: {error}", file=sys.stderr)
+        say("plan", error)
         return WRONG
     if arguments.output == "table":
         print_rows(rows, "table")

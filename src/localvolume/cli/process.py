@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any
 
 from localvolume.cli.output.exits import UNREACHED
+from localvolume.cli.output.refusal import say
 from localvolume.kube.errors import AccessInvalid
 
 log = logging.getLogger(__name__)
@@ -33,10 +33,10 @@ def run_process(name: str, main: Main, *, stopping_seconds: float = STOPPING_SEC
     try:
         asyncio.run(_until_told_to_stop(main, stopping_seconds))
     except AccessInvalid as error:
-        print(f"localvolume {name}: {error}", file=sys.stderr)
+        say(name, error)
         return UNREACHED
     except OSError as error:
-        print(f"localvolume {name}: {error}", file=sys.stderr)
+        say(name, error)
         return 1
     return 0
 

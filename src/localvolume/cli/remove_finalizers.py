@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from rich.text import Text
 from localvolume.cli.leaving.contents import Freed, look, print_contents
 from localvolume.cli.output.console import table_console
 from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.refusal import say
 from localvolume.cli.output.unreached import unreached
 from localvolume.config.flags.table import DRY_RUN, KUBECONFIG, add_flags
 from localvolume.kube.access.auth import find_access
@@ -93,13 +93,13 @@ def run(
     except (AccessInvalid, ApiError) as error:
         return unreached("remove-finalizers", error)
     except _NoSuchNode as error:
-        print(f"localvolume remove-finalizers: {error}", file=sys.stderr)
+        say("remove-finalizers", error)
         return 1
     _print_table(rows)
     print_contents(contents)
     if any(row.verdict == "put back" for row in rows):
         text = "an agent is still running: stop the agents, then run this again"
-        print(f"localvolume remove-finalizers: {text}", file=sys.stderr)
+        say("remove-finalizers", text)
     verdicts = {row.verdict for row in rows} | {row.verdict for row in contents}
     return int(not verdicts.isdisjoint(("kept", "failed", "put back")))
 

@@ -7,12 +7,12 @@ person can know that what lies under each name is that volume's. No data is chan
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 
 from localvolume.backends.pool.restamp import Found, Refused, restamp, survey
 from localvolume.backends.pool.root import PoolUnusable
 from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.refusal import say
 from localvolume.config.flags.table import DRY_RUN, Flag, add_flags
 
 WAIT_SECONDS = 180.0
@@ -52,7 +52,7 @@ def _restamp(path: str, arguments: argparse.Namespace) -> bool:
         else:
             found = restamp(path, by_name=by_name, wait_seconds=arguments.wait)
     except (Refused, PoolUnusable, OSError) as error:
-        print(f"{path}: nothing is done: {error}", file=sys.stderr)
+        say("restamp", f"{path}: nothing is done: {error}")
         return False
     return _told(path, found, "would be stamped" if arguments.dry_run else "stamped")
 

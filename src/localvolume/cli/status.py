@@ -7,6 +7,7 @@ import asyncio
 import sys
 
 from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.refusal import say
 from localvolume.cli.output.unreached import unreached
 from localvolume.cli.rows import print_value
 from localvolume.cli.seeing.facts import Facts
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.watch and arguments.output not in ("table", "wide"):
         text = f"--watch draws tables: leave out -o {arguments.output}"
-        print(f"localvolume status: {text}", file=sys.stderr)
+        say("status", text)
         return 2
     try:
         if arguments.watch:

@@ -6,12 +6,12 @@ import argparse
 import asyncio
 import os
 import platform
-import sys
 import time
 from importlib import metadata
 from typing import Any, Final
 
 from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.refusal import say
 from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.seeing.bundle.archive import Archive
@@ -70,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     except (AccessInvalid, ApiError) as error:
         return unreached("support-bundle", error)
     except OSError as error:
-        print(f"localvolume support-bundle: not written: {error}", file=sys.stderr)
+        say("support-bundle", f"not written: {error}")
         return 1
     for what, why in unread.items():
-        print(f"not in it: {what}: {why}", file=sys.stderr)
+        say("support-bundle", f"not in it: {what}: {why}")
     print(f"{path}: {len(archive.files)} files; look into it before you hand it on")
     return 0
 

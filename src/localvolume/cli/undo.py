@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localvolume.cli.output.exits import WELL, WRONG, exit_statuses
+from localvolume.cli.output.refusal import say
 from localvolume.cli.output.unreached import unreached
 from localvolume.config.flags.table import KUBECONFIG, add_flags
 from localvolume.config.syntax.readers import did_you_mean
@@ -43,10 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
     except (AccessInvalid, ApiError) as error:
         return unreached("undo", error)
     except _NotUndone as error:
-        print(f"localvolume undo: {error}", file=sys.stderr)
+        say("undo", error)
         return WRONG
-    if answer.text:
-        print(answer.text, file=sys.stdout if answer.done else sys.stderr)
+    if answer.text and answer.done:
+        print(answer.text)
+    elif answer.text:
+        say("undo", answer.text)
     if answer.candidates is not None:
         _print(answer.candidates, stderr=not answer.done)
     return WELL if answer.done else WRONG
@@ -77,9 +79,9 @@ async def _answer(name: str | None, kubeconfig: str | None) -> _Answer:
             found = await _candidates(client)
         except ApiError as error:
             unknown = f"what can be brought back is not known: {error.message}"
-            return _Answer(False, f"localvolume undo: {text}; {unknown}")
+            return _Answer(False, f"{text}; {unknown}")
         hint = did_you_mean(name, {one.metadata.name for one in found})
-        return _Answer(False, f"localvolume undo: {text}{hint}", found)
+        return _Answer(False, f"{text}{hint}", found)
 
 
 async def _candidates(client: Client) -> list[PersistentVolume]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Awaitable, Collection
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.refusal import say
 from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_namespace, own_node
 from localvolume.cli.rows import print_value
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         answer = asyncio.run(_answer(arguments))
     except _NoSuch as error:
-        print(f"localvolume why: {error}", file=sys.stderr)
+        say("why", error)
         return 1
     except (AccessInvalid, ApiError) as error:
         return unreached("why", error)

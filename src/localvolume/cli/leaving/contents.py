@@ -3,10 +3,10 @@ kept. They are being deleted, and a finalizer holds them."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localvolume.cli.output.refusal import say
 from localvolume.cli.rows import print_columns
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError, NotThere, TellTheAdministrator
@@ -121,7 +121,7 @@ async def _listed(client: Client, kind: Kind[T]) -> list[T]:
         return []  # the cluster does not have the kind
     except TellTheAdministrator as error:
         text = f"{kind.plural} are left alone: {error}"
-        print(f"localvolume remove-finalizers: {text}", file=sys.stderr)
+        say("remove-finalizers", text)
         return []
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from localvolume.cli.moving.model import Facts, policy_of
 from localvolume.cli.moving.plan import next_step
 from localvolume.cli.output.console import table_console
 from localvolume.cli.output.exits import exit_statuses
+from localvolume.cli.output.refusal import say
 from localvolume.cli.output.unreached import unreached
 from localvolume.config.flags.table import DRY_RUN, KUBECONFIG, Flag, add_flags
 from localvolume.kube.access.auth import find_access
@@ -94,7 +94,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         cluster = Cluster(client, arguments.release_namespace)
         if not await cluster.has_namespace():
             text = f"there is no namespace {cluster.namespace}: --release-namespace names it"
-            print(f"localvolume move-to-csi: {text}", file=sys.stderr)
+            say("move-to-csi", text)
             return 1
         serving = await cluster.serving()
         rows = [await _planned(cluster, name, serving) for name in names]
@@ -102,7 +102,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             if not arguments.yes:
                 _print_table(rows)
                 if not _confirmed(rows):
-                    print("localvolume move-to-csi: nothing is done", file=sys.stderr)
+                    say("move-to-csi", "nothing is done")
                     return 1
             for number, row in enumerate(rows):
                 if row.verdict == "would move":

@@ -5,10 +5,10 @@ Credentials never get into it: neither those of a kubeconfig, nor those within a
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from localvolume.cli.output.exits import UNREACHED, WRONG
+from localvolume.cli.output.refusal import say
 from localvolume.kube.errors import AccessInvalid, AlreadyThere, ApiError, LookAgain
 
 _CHOOSE: Final = "--kubeconfig FILE, or the variable KUBECONFIG, says which kubeconfig is used"
@@ -32,7 +32,7 @@ _TRY_STATUS: Final = {
 def unreached(command: str, error: AccessInvalid | ApiError) -> int:
     """Print to stderr what failed. Returns the exit status: 1 if the cluster answered, but what
     was to be changed is not as it was, else 3."""
-    print(f"localvolume {command}: {explained(error)}", file=sys.stderr)
+    say(command, explained(error))
     return WRONG if isinstance(error, LookAgain | AlreadyThere) else UNREACHED
 
 

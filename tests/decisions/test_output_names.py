@@ -67,6 +67,9 @@ MEANS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "verdict": _words,
     "about": lambda value: _words(value) and (value[0] == "/" or "/" in value),
     "unknown": _pairs,
+    "by": lambda value: isinstance(value, str),
+    "instance": _name,
+    "ours": lambda value: value in (True, False, None),
     "name": lambda value: isinstance(value, str) and value != "",
     "namespace": _name,
     "persistentVolume": _name,
@@ -117,7 +120,7 @@ OTHERWISE: Final = {
 }
 """Other names for the same, which no command uses."""
 
-EVENT: Final = {"type", "reason", "message", "time", "count", "about", "by"}
+EVENT: Final = {"type", "reason", "message", "time", "count", "about"}
 FREE: Final = (
     *("manifest", "identity", "unknown", "attributes"),
     *("agents", "volumes", "snapshots", "groupSnapshots"),

@@ -34,6 +34,7 @@ class Series(Trimmed, frozen=True, kw_only=True):
 class SeenEvent(EventObject, frozen=True, kw_only=True):
     """An Event, also one of the scheduler, which has its time in other fields."""
 
+    reporting_instance: str = ""
     event_time: str | None = None
     series: Series | None = None
 

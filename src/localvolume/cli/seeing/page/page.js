@@ -165,7 +165,7 @@ async function explain(about) {
   const now = Date.parse(picture.data.time);
   pairs(place, why.events.map((one) => ({
     name: `${since(one.time, now)} ago${one.count > 1 ? ` ×${one.count}` : ""}`,
-    value: `${one.reason}: ${one.message}`,
+    value: `${one.reason}, ${whom(one)}: ${one.message}`,
   })));
 }
 

@@ -45,8 +45,15 @@ function look(volume) {
   return volume.state === "available" ? "available" : "bound";
 }
 
+// Who an Event says has written it, and that it is not ours where it looks so.
+function whom(event) {
+  return `by ${event.by || "nobody"}${event.instance ? ` on ${event.instance}` : ""}`
+    + (event.ours === false ? ", not localvolume" : "");
+}
+
 // `heard`: the Events could be read.
 function said(event, now, heard) {
-  return event ? `${event.reason} ${since(event.time, now)} ago: ${event.message}`
+  return event
+    ? `${event.reason} ${since(event.time, now)} ago, ${whom(event)}: ${event.message}`
     : heard ? "" : UNKNOWN;
 }

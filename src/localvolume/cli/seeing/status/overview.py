@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us, moment
+from localvolume.cli.seeing.said import event_shape
 from localvolume.cli.seeing.status import groups, growth, pools, snapshots
 from localvolume.cli.seeing.status.states import (
     STATES,
@@ -269,12 +270,12 @@ def _node(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shape:
         "unschedulable": None if node is None else bool(node.spec.unschedulable),
         "taints": None if facts.nodes is None else taints,
         "agent": {"state": agent.state, "reason": agent.why, "pod": agent.pod},
-        "lastEvent": _event(events[0]) if events else None,
+        "lastEvent": event_shape(events[0]) if events else None,
         "classes": None if facts.volumes is None else _classes(facts, own),
         "rooms": _capacities(facts, name),
         "pools": None if facts.volumes is None else pools.pools_of(facts, name, own),
         "disks": None,
-        "lastDiskEvent": _event(said) if (said := pools.last_of_disks(facts, name)) else None,
+        "lastDiskEvent": event_shape(said) if (said := pools.last_of_disks(facts, name)) else None,
     }
 
 
@@ -373,7 +374,7 @@ def _claim(facts: Facts, claim: PersistentVolumeClaim) -> Shape:
         "requestedBytes": claim_words.requested_bytes(claim),
         "node": facts.node_of_claim(claim),
         "created": claim.metadata.creation_timestamp,
-        "lastEvent": _event(said) if said else None,
+        "lastEvent": event_shape(said) if said else None,
     }
 
 
@@ -386,17 +387,7 @@ def _cleaning(facts: Facts, volume: PersistentVolume) -> Shape:
         "jobs": None
         if facts.jobs is None
         else [{"name": job.name, "state": job.state} for job in jobs_of(facts, volume)],
-        "lastEvent": _event(said) if said else None,
-    }
-
-
-def _event(event: Any) -> Mapping[str, Any]:
-    return {
-        "type": event.type,
-        "reason": event.reason,
-        "message": event.message,
-        "time": event.seen,
-        "count": event.times,
+        "lastEvent": event_shape(said) if said else None,
     }
 
 

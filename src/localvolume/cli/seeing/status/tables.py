@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from localvolume.cli.output.console import table_console
 from localvolume.cli.rows import print_columns, printable
+from localvolume.cli.seeing.said import by_whom
 from localvolume.cli.seeing.status.bars import bars
 from localvolume.cli.seeing.words import UNKNOWN, age, size
 
@@ -253,4 +254,5 @@ def _print_groups(groups: Sequence[Shape] | None) -> None:
 def _said(event: Shape | None, now: float, unknown: bool) -> str:
     if event is None:
         return UNKNOWN if unknown else ""
-    return f"{event['reason']} {age(now, event['time'])} ago: {event['message']}"
+    when = f"{age(now, event['time'])} ago"
+    return f"{event['reason']} {when}, {by_whom(event)}: {event['message']}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from localvolume.cli.rows import LONGEST, printable, shortened
 from localvolume.cli.seeing.kinds import SeenEvent
+from localvolume.cli.seeing.said import by_whom, event_shape
 from localvolume.cli.seeing.words import age
 
 
@@ -41,15 +42,7 @@ class Explanation:
             "who": self.verdict.who,
             "facts": [{"name": name, "value": value} for name, value in self.chain],
             "events": [
-                {
-                    "type": event.type,
-                    "reason": event.reason,
-                    "message": event.message,
-                    "time": event.seen,
-                    "count": event.times,
-                    "about": event.involved_object.kind,
-                }
-                for event in self.events
+                {**event_shape(event), "about": event.involved_object.kind} for event in self.events
             ],
         }
 
@@ -62,7 +55,8 @@ class Explanation:
             lines += ["", "Events, newest first:"]
         for event in self.events:
             times = f" x{event.times}" if event.times > 1 else ""
-            head = f"{age(now, event.seen)} ago{times}, {event.reason}"
+            whom = by_whom(event_shape(event))
+            head = f"{age(now, event.seen)} ago{times}, {event.reason}, {whom}"
             lines.append(_hanging(head, event.message, 0))
         return "\n".join(lines)
 

@@ -395,7 +395,9 @@ class TestNames:
         unknown = [one["value"] for one in said["facts"] if one["name"] == "Unknown"]
         for resource in ("nodes", "events", "storageclasses", "volumesnapshotcontents"):
             (line,) = (one for one in unknown if one.startswith(f"{resource}: "))
-            assert f'cannot list resource "{resource}"' in line
+            assert line == f"{resource}: no right to list them"
+        (rights,) = (one["value"] for one in said["facts"] if one["name"] == "Rights")
+        assert '…-viewer has these: have it bound to "system:serviceaccount:' in rights
         assert main(["why", "pv/none", "--kubeconfig", kubeconfig]) == 1
         assert "there is no PersistentVolume none" in capsys.readouterr().err
 
@@ -411,7 +413,7 @@ class TestNames:
             said = json.loads(capsys.readouterr().out)
             assert said["about"] == f"{claim} -n default"
             assert said["code"] == "unknown"
-            assert "persistentvolumes is forbidden" in said["reason"]
+            assert "persistentvolumes: no right to list them" in said["reason"]
         assert main(["why", "snapshot/x", "--kubeconfig", kubeconfig]) == 3
         said = capsys.readouterr().err
         assert "volumesnapshotcontents is forbidden" in said.replace(".snapshot.storage.k8s.io", "")

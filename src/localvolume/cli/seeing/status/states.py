@@ -10,6 +10,7 @@ from typing import Final
 from localvolume.cleaning.jobs import CleaningJob, read_job
 from localvolume.cli.seeing.facts import Facts, moment
 from localvolume.cli.seeing.kinds import SeenEvent
+from localvolume.cli.seeing.unread import in_short
 from localvolume.kube.cache import key_of
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.workloads import Pod
@@ -153,7 +154,8 @@ class Agent:
 def agent_of(facts: Facts, node: str) -> Agent:
     """Whether the node's agent runs and is ready, as far as its pod says."""
     if facts.pods is None:
-        return Agent("unknown", f"pods could not be read: {facts.unknown.get('pods', '')}")
+        why = in_short(facts.unknown.get("pods", ""))
+        return Agent("unknown", f"pods could not be read: {why}")
     if not facts.agents:
         where = f"in the namespace {facts.namespace}" if facts.namespace else "anywhere"
         text = f"no agent's pod with the label {facts.selector} is {where}; --selector says another"

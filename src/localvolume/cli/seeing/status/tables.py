@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from localvolume.cli.output.console import table_console
 from localvolume.cli.rows import print_columns, printable
 from localvolume.cli.seeing.said import by_whom
 from localvolume.cli.seeing.status.bars import bars
+from localvolume.cli.seeing.unread import refused_user
 from localvolume.cli.seeing.words import UNKNOWN, age, size
 
 Shape = Mapping[str, Any]
-
-_REFUSED: Final = re.compile(r'is forbidden: User "([^"]*)" cannot ')
-"""What the API server says about a request that its authorizer denies."""
 
 
 def print_status(status: Shape, now: float, *, wide: bool) -> None:
@@ -63,8 +60,8 @@ def _by_reason(unknown: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
     """What could not be read, by reason: all that one user may not read makes one line."""
     found: dict[str, list[str]] = {}
     for what, why in unknown.items():
-        refused = _REFUSED.search(why)
-        text = f'not allowed for "{refused[1]}"' if refused else why
+        user = refused_user(why)
+        text = why if user is None else f'not allowed for "{user}"'
         found.setdefault(text, []).append(what)
     return found
 

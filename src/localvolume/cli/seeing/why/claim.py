@@ -9,6 +9,7 @@ from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, recency
 from localvolume.cli.seeing.kinds import SeenEvent
 from localvolume.cli.seeing.status import growth
 from localvolume.cli.seeing.status.states import state_of
+from localvolume.cli.seeing.unread import in_short
 from localvolume.cli.seeing.why.claimchain import chain, class_object, consumers, is_for_first_pod
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
 from localvolume.cli.seeing.why.hands import unmountable
@@ -118,7 +119,7 @@ def unreadable(facts: Facts, claim: Claim) -> Verdict | None:
     missing = [name for name in ("storageclasses", "persistentvolumes") if name in facts.unknown]
     if not missing or (class_object(facts, claim) and "persistentvolumes" not in missing):
         return None
-    text = "; ".join(f"{name}: {facts.unknown[name]}" for name in missing)
+    text = "; ".join(f"{name}: {in_short(facts.unknown[name])}" for name in missing)
     who = "you: ask with the right to list them"
     return Verdict(code="unknown", text=f"nobody can tell: {text}", then="unknown", who=who)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts
 from localvolume.cli.seeing.status.states import agent_of
+from localvolume.cli.seeing.unread import unread_facts
 from localvolume.cli.seeing.words import size
 from localvolume.controller.plan.capacity import offers_for
 from localvolume.controller.plan.claims import refusal
@@ -51,7 +52,7 @@ def chain(facts: Facts, claim: Claim) -> list[tuple[str, str]]:
         found.append(("Given back by", f"{told}{why}"))
     if class_ is not None and class_.provisioner in facts.provisioners:
         found += _capacity(facts, claim, class_)
-    return found + [("Unknown", f"{what}: {why}") for what, why in facts.unknown.items()]
+    return found + unread_facts(facts.unknown)
 
 
 def _capacity(facts: Facts, claim: Claim, class_: StorageClass) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from localvolume.cli.seeing.csi import SWITCH_ON
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us
 from localvolume.cli.seeing.kinds import SeenEvent
 from localvolume.cli.seeing.status.states import agent_of
+from localvolume.cli.seeing.unread import in_short
 from localvolume.cli.seeing.why.claimchain import class_object, consumers, is_for_first_pod
 from localvolume.cli.seeing.why.explanation import Verdict
 from localvolume.cli.seeing.why.hands import controller_or_you, unmountable
@@ -139,7 +140,8 @@ def _routed(facts: Facts, claim: Claim, class_: StorageClass) -> Verdict:
         return Verdict(code="to-route", text=text, then=then, who=controller_or_you(facts))
     if isinstance(action, Nowhere):
         if facts.capacities is None:
-            why = f"what room there is could not be read: {facts.unknown['csistoragecapacities']}"
+            missing = in_short(facts.unknown["csistoragecapacities"])
+            why = f"what room there is could not be read: csistoragecapacities: {missing}"
             return Verdict(
                 code="unknown", text=why, then="unknown", who="you: ask with more rights"
             )

@@ -14,6 +14,7 @@ from typing import Final
 from localvolume.backends.model import Record
 from localvolume.cli.seeing.facts import Facts, recency
 from localvolume.cli.seeing.kinds import SeenEvent, SeenPod, SeenPodVolume
+from localvolume.cli.seeing.unread import in_short
 from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
 from localvolume.cli.seeing.words import size
@@ -76,7 +77,7 @@ def why_pod(facts: Facts, pod: SeenPod, events: Sequence[SeenEvent], looked: Loo
         chain += more
     chain += _claims(facts, pod)
     if why := facts.unknown.get(POD_EVENTS):
-        chain.append(("Events", f"they could not be read: {why}"))
+        chain.append(("Events", f"they could not be read: {in_short(why)}"))
     verdicts = verdicts or [_without(pod)]
     missing = [one for one in verdicts if one.code != "inline"]
     return Explanation(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from localvolume.cli.seeing import csi
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.status.states import agent_of, jobs_of, state_of
+from localvolume.cli.seeing.unread import in_short, unread_facts
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
 from localvolume.cli.seeing.why.hands import (
     agent_note,
@@ -81,7 +82,9 @@ def not_adopted(facts: Facts, volume: Volume) -> Verdict | None:
         return None
     if facts.nodes is None:
         why = facts.unknown.get("nodes", "")
-        text = f"no agent serves it yet, and nobody can tell whether one will: nodes: {why}"
+        text = (
+            f"no agent serves it yet, and nobody can tell whether one will: nodes: {in_short(why)}"
+        )
         who = "you: ask with the right to list nodes"
         return Verdict(code="unknown", text=text, then="unknown", who=who)
     policy = Policy(provisioners=facts.provisioners, flex_drivers=marks.FLEX_DRIVERS)
@@ -339,7 +342,7 @@ def chain(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
         (name, meta.annotations[key]) for name, key in known.items() if key in meta.annotations
     ]
     found += [("Job", f"{j.name}: {j.state} {j.reason}".rstrip()) for j in jobs_of(facts, volume)]
-    return found + [("Unknown", f"{what}: {why}") for what, why in facts.unknown.items()]
+    return found + unread_facts(facts.unknown)
 
 
 def _attributes(facts: Facts, volume: Volume) -> list[tuple[str, str]]:

@@ -75,8 +75,7 @@ docs: $(DEV) ## the documentation site, in build/site
 
 # mike starts mkdocs by its name.
 site-version: $(DEV) ## the site of this version into the branch gh-pages, beside the others; pushes nothing
-	PATH="$(abspath $(BIN)):$$PATH" mike deploy --update-aliases --alias-type=copy $(VERSION) latest
-	PATH="$(abspath $(BIN)):$$PATH" mike set-default latest
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m release.site $(VERSION)
 
 reference: $(DEV) ## write docs/reference from the code
 	$(BIN)/python -m docsite

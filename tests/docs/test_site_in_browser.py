@@ -243,10 +243,13 @@ def test_readers_choose_between_versions(browser: Browser, tmp_path: Path) -> No
     sources.mkdir()
     copy_sources(sources)
     shutil.copy(REPOSITORY / "Makefile", sources)
+    (sources / "release").mkdir()
+    shutil.copy(REPOSITORY / "release" / "site.py", sources / "release")
     _run("git", "init", "-q", str(sources))
     _run("git", "-C", str(sources), "commit", "-q", "--allow-empty", "-m", "A version")
     programs = Path(sys.executable).parent
-    for version in ("1.0.0", "1.1.0"):
+    # The last is a fix of an older line.
+    for version in ("1.0.0", "1.1.0", "1.0.1"):
         given = (f"VERSION={version}", f"BIN={programs}", "DEV=")
         _run("make", "-C", str(sources), "site-version", *given)
     _run("git", "clone", "-q", "-b", "gh-pages", str(sources), str(published))
@@ -256,6 +259,7 @@ def test_readers_choose_between_versions(browser: Browser, tmp_path: Path) -> No
         chosen = page.locator(".md-version__current")
         expect(chosen).to_have_text("1.1.0")
         chosen.focus()
+        expect(page.locator(".md-version__link", has_text="1.0.1")).to_be_attached()
         page.locator(".md-version__link", has_text="1.0.0").click()
         expect(chosen).to_have_text("1.0.0")
         assert page.url.startswith(f"{address}/1.0.0/")

@@ -171,7 +171,19 @@ _REACHES_OUT = re.compile(
 
 def _faults_of_picture(text: str) -> list[str]:
     missing = [part for part in ("viewBox=", "<title") if part not in text]
-    return missing + _REACHES_OUT.findall(text)
+    return missing + _REACHES_OUT.findall(text) + _too_small(text)
+
+
+_PHONE_PIXELS = 358
+"""How wide a picture is on a phone of 390 px."""
+
+
+def _too_small(picture: str) -> list[str]:
+    """The sizes of its letters that come out smaller than 11 px there."""
+    width = re.search(r'viewBox="0 0 ([\d.]+) ', picture)
+    scale = min(1.0, _PHONE_PIXELS / float(width[1])) if width else 1.0
+    sizes = sorted({float(size) for size in re.findall(r'font-size[=:] ?"?([\d.]+)', picture)})
+    return [f"font-size {size}" for size in sizes if size * scale < 11]
 
 
 def test_pictures_say_what_they_are_and_take_nothing_from_elsewhere() -> None:
@@ -192,6 +204,7 @@ def test_pictures_say_what_they_are_and_take_nothing_from_elsewhere() -> None:
         '<use xlink:href="other.svg#a"/>',
         "<style>@import 'x.css';</style>",
         '<rect fill="url(https://example.com/#a)"/>',
+        '<text font-size="10">x</text>',
     ],
 )
 def test_a_picture_that_reaches_out_is_found(part: str) -> None:
@@ -199,6 +212,20 @@ def test_a_picture_that_reaches_out_is_found(part: str) -> None:
     assert _faults_of_picture(good.format("")) == []
     assert len(_faults_of_picture(good.format(part))) == 1
     assert _faults_of_picture(good.replace("viewBox", "box").format("")) == ["viewBox="]
+
+
+def test_letters_are_as_large_as_the_picture_is_wide() -> None:
+    text = '<svg viewBox="0 0 {} 216"><text font-size="13">x</text><text font-size="30">y</text>'
+    assert _too_small(text.format(820)) == ["font-size 13.0"]
+    assert _too_small(text.format(420)) == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_what_shows_a_prompt_is_a_console(source: Path) -> None:
+    """Its copy button leaves the prompts out."""
+    fences = re.findall(r"^ *```(\S*)\n(.*?)^ *```", source.read_text(), re.DOTALL | re.MULTILINE)
+    prompting = {name for name, text in fences if re.search(r"^ *\$ ", text, re.MULTILINE)}
+    assert prompting <= {"console"}
 
 
 # --- as they are read on the forge

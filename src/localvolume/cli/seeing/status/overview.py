@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from localvolume.cli.seeing import csi
-from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts, is_from_us, moment
+from localvolume.cli.seeing.facts import Facts, is_from_us, moment
 from localvolume.cli.seeing.said import event_shape
-from localvolume.cli.seeing.status import groups, growth, pools, snapshots
+from localvolume.cli.seeing.status import groups, growth, snapshots
+from localvolume.cli.seeing.status.nodes import Shape, bytes_in, node_shape
 from localvolume.cli.seeing.status.states import (
     STATES,
     agent_of,
@@ -22,7 +23,6 @@ from localvolume.cli.seeing.status.states import (
     jobs_of,
     state_of,
 )
-from localvolume.controller.plan.capacity import SHUT
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim
 from localvolume.volumes import claims as claim_words
 from localvolume.volumes import marks
@@ -170,8 +170,6 @@ def _of_growth(facts: Facts, volume: PersistentVolume) -> Iterator[dict[str, Any
 VERSION = "localvolume.dev/status/v1"
 """The version of the shape. Keys may be added; none is removed or changes its meaning."""
 
-Shape = dict[str, Any]
-
 
 def overview(facts: Facts, only: str = "") -> Shape:
     """The whole status, or only what concerns one node."""
@@ -187,7 +185,7 @@ def overview(facts: Facts, only: str = "") -> Shape:
         "unknown": dict(facts.unknown),
         "summary": _summary(facts, volumes, names, len(found), only),
         "problems": found,
-        "nodes": [_node(facts, name, by_node.get(name, ())) for name in names],
+        "nodes": [node_shape(facts, name, by_node.get(name, ())) for name in names],
         "controller": _controller(facts),
         "volumes": None
         if facts.volumes is None
@@ -243,7 +241,7 @@ def _summary(
         "agents": {word: agents[word] for word in ("ready", "not ready", "missing", "unknown")},
         "volumes": {word: states[word] for word in STATES} if known else None,
         "volumeCount": len(volumes) if known else None,
-        "capacityBytes": _bytes(volumes) if known else None,
+        "capacityBytes": bytes_in(volumes) if known else None,
         "snapshots": None
         if facts.contents is None
         else _counts(snapshots.contents_of(facts, only)),
@@ -256,67 +254,6 @@ def _summary(
 def _counts(contents: Iterable[AnyContent]) -> dict[str, int]:
     found = Counter(snapshots.state_of_content(one).word for one in contents)
     return {word: found[word] for word in snapshots.SNAPSHOT_STATES}
-
-
-def _node(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shape:
-    node = (facts.nodes or {}).get(name)
-    agent = agent_of(facts, name)
-    events = facts.events_of_node(name)
-    taints = [] if node is None else [one.key for one in node.spec.taints]
-    return {
-        "name": name,
-        "exists": None if facts.nodes is None else node is not None,
-        "ready": None if facts.nodes is None else node is not None and not _is_shut(taints),
-        "unschedulable": None if node is None else bool(node.spec.unschedulable),
-        "taints": None if facts.nodes is None else taints,
-        "agent": {"state": agent.state, "reason": agent.why, "pod": agent.pod},
-        "lastEvent": event_shape(events[0]) if events else None,
-        "classes": None if facts.volumes is None else _classes(facts, own),
-        "rooms": _capacities(facts, name),
-        "pools": None if facts.volumes is None else pools.pools_of(facts, name, own),
-        "disks": None,
-        "lastDiskEvent": event_shape(said) if (said := pools.last_of_disks(facts, name)) else None,
-    }
-
-
-def _is_shut(taints: Sequence[str]) -> bool:
-    return any(key in SHUT for key in taints)
-
-
-def _classes(facts: Facts, volumes: Sequence[PersistentVolume]) -> list[Shape]:
-    by_class: dict[str, list[PersistentVolume]] = {}
-    for volume in volumes:
-        by_class.setdefault(volume.spec.storage_class_name, []).append(volume)
-    found = []
-    for name, group in sorted(by_class.items()):
-        states = Counter(state_of(facts, one).word for one in group)
-        class_ = (facts.classes or {}).get(name)
-        found.append(
-            {
-                "name": name,
-                "exists": None if facts.classes is None else class_ is not None,
-                "prepared": None if class_ is None else class_.provisioner == NO_PROVISIONER,
-                "volumes": {word: states[word] for word in STATES if states[word]},
-                "capacityBytes": _bytes(group),
-                "availableBytes": _bytes(
-                    [one for one in group if state_of(facts, one).word == "available"]
-                ),
-            }
-        )
-    return found
-
-
-def _capacities(facts: Facts, node: str) -> list[Shape] | None:
-    if facts.capacities is None:
-        return None
-    return [
-        {
-            "class": thing.storage_class_name,
-            "roomBytes": bytes_of(thing.capacity or ""),
-            "largestBytes": bytes_of(thing.maximum_volume_size or ""),
-        }
-        for thing in facts.capacities_by_node.get(marks.node_key(node), ())
-    ]
 
 
 def _controller(facts: Facts) -> Shape:
@@ -389,10 +326,6 @@ def _cleaning(facts: Facts, volume: PersistentVolume) -> Shape:
         else [{"name": job.name, "state": job.state} for job in jobs_of(facts, volume)],
         "lastEvent": event_shape(said) if said else None,
     }
-
-
-def _bytes(volumes: Sequence[PersistentVolume]) -> int:
-    return sum(bytes_of(one.spec.capacity.get("storage", "")) or 0 for one in volumes)
 
 
 def _by_place(facts: Facts) -> Any:

@@ -78,8 +78,10 @@ OWN: Mapping[str, tuple[str, str]] = {
     "POOLS_ANNOTATION": (
         "annotation of a CSIStorageCapacity",
         (
-            "how large the pools for the class are on the node, in bytes by name, as JSON, for "
-            "`localvolume status` and `ui`. A pool that has a problem is not in it"
+            "how large the pools for the class are on the node, as JSON, for `localvolume status` "
+            "and `ui`: by name `totalBytes` and `usedBytes`, rounded up to a whole percent. A pool "
+            "that has a problem is not in it. If a pool serves several classes, only the object of "
+            "the first one has its `usedBytes`"
         ),
     ),
     "RELEASED_ANNOTATION": (

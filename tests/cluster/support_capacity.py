@@ -9,6 +9,7 @@ from typing import Any
 from localvolume.dynamic.capacityrole import CapacityRole
 from localvolume.dynamic.paces import CapacityPaces
 from localvolume.dynamic.plan.capacity import CapacityFacts, ClassCapacity, object_name
+from localvolume.dynamic.plan.fullness import PoolSize
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import ApiError
@@ -52,6 +53,8 @@ class Publisher:
         self._kubeconfig = kubeconfig or objects.plane.kubeconfig
         self._paces = paces
         self._rooms: dict[str, tuple[int, ...]] = {}
+        self.pools: dict[str, PoolSize] = {}
+        """What is said of the pools of every class, from the next look on."""
         self._facts: NodeFacts | None = None
         self.role: CapacityRole | None = None
         self._thread = LoopThread("publisher", self._main)
@@ -112,7 +115,7 @@ class Publisher:
         facts = CapacityFacts(
             self._facts,
             [
-                ClassCapacity(name, DYNAMIC_PROVISIONER, rooms)
+                ClassCapacity(name, DYNAMIC_PROVISIONER, rooms, pools=tuple(self.pools.items()))
                 for name, rooms in self._rooms.items()
             ],
         )

@@ -11,6 +11,7 @@ from localvolume.dynamic import capacityrole
 from localvolume.dynamic.paces import CapacityPaces
 from localvolume.dynamic.plan import capacity
 from localvolume.dynamic.plan.capacity import object_name
+from localvolume.dynamic.plan.fullness import PoolSize, pools_in
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_accounts import account, allow, rule
@@ -300,6 +301,74 @@ def test_what_shrinks_is_written_at_once(publisher: Publisher) -> None:
     publisher.says(a="1Gi", b="0")
     publisher.room()
     publisher.says()
+
+
+def used(publisher: Publisher) -> int | None:
+    note = publisher.object_of("a")["metadata"]["annotations"]["localvolume.dev/pools"]
+    return pools_in(note)["fast"].used_bytes
+
+
+@pytest.mark.parametrize("publisher", [CapacityPaces(used=3600.0)], ids=[""], indirect=True)
+def test_how_full_pools_are_waits_for_minutes_and_keeps_nothing_else_waiting(
+    publisher: Publisher,
+) -> None:
+    publisher.pools = {"fast": PoolSize(100 * GIB, 10 * GIB)}
+    publisher.room(a=50 * GIB)
+    publisher.says(a="50Gi")
+    publisher.pools = {"fast": PoolSize(100 * GIB, 60 * GIB)}
+    publisher.forget_requests()
+    settled(publisher)
+    assert publisher.requests == []
+    assert used(publisher) == 10 * GIB
+    # It goes along with what promises less, at once and in one write.
+    publisher.room(a=40 * GIB)
+    publisher.says(a="40Gi")
+    assert used(publisher) == 60 * GIB
+    publisher.pools = {"fast": PoolSize(100 * GIB, 70 * GIB)}
+    settled(publisher)
+    # And with what promises more, a second later.
+    publisher.room(a=45 * GIB)
+    publisher.says(a="45Gi")
+    assert used(publisher) == 70 * GIB
+    assert done(publisher) == [("patch", "")] * 2
+
+
+@pytest.mark.parametrize("publisher", [CapacityPaces(used=2.0)], ids=[""], indirect=True)
+def test_how_full_pools_are_is_written_in_the_end(publisher: Publisher) -> None:
+    publisher.pools = {"fast": PoolSize(100 * GIB, 10 * GIB)}
+    publisher.room(a=GIB)
+    publisher.says(a="1Gi")
+    began = time.monotonic()
+    publisher.forget_requests()
+    for percent in range(11, 31):
+        publisher.pools = {"fast": PoolSize(100 * GIB, percent * GIB)}
+        publisher.look()
+        time.sleep(0.1)
+    until(lambda: used(publisher), lambda found: found == 30 * GIB)
+    took = time.monotonic() - began
+    assert len(done(publisher)) <= took / 2.0 + 1
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [CapacityPaces(used=0.0, first_wait=3600.0, longest_wait=3600.0)],
+    ids=[""],
+    indirect=True,
+)
+def test_one_that_fails_to_say_how_full_pools_are_promises_less_at_once(
+    publisher: Publisher,
+) -> None:
+    """The wait after that failure is its own."""
+    publisher.pools = {"fast": PoolSize(100 * GIB, 10 * GIB)}
+    publisher.room(a=5 * GIB)
+    publisher.says(a="5Gi")
+    publisher.forget_requests()
+    publisher.before_write.append({"metadata": {"annotations": {"a": "b"}}})
+    publisher.pools = {"fast": PoolSize(100 * GIB, 60 * GIB)}
+    publisher.look()
+    until(lambda: publisher.requests[:1], lambda found: found == [("patch", "Conflict")])
+    publisher.room(a=GIB)
+    publisher.says(a="1Gi")
 
 
 def test_whoever_will_not_leave_off_is_answered_once_a_second(

@@ -2,6 +2,7 @@
 requests."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -74,11 +75,17 @@ def test_a_pool_as_large_as_its_agent_says(dynamic: DynamicLab, seeing: Seeing) 
         return found
 
     whole = int(size) - int(size) % 2**20
-    wanted = [{"name": "fast", "volumes": 1, "promisedBytes": 8 * 2**20, "totalBytes": whole}]
-    dynamic.until(pools, lambda found: found == wanted)
+    wanted = {"name": "fast", "volumes": 1, "promisedBytes": 8 * 2**20, "totalBytes": whole}
+    (found,) = dynamic.until(pools, lambda found: found and found[0]["totalBytes"] == whole)
+    used = found.pop("usedBytes")
+    assert found == wanted
+    free = os.statvfs(pool.directory)
+    really = (free.f_blocks - free.f_bfree) * free.f_frsize
+    assert really <= used <= really + whole * 0.04
     # Of a disk that is not there nobody can tell: what was said of it is taken back.
     subprocess.run(["umount", "--lazy", str(pool.directory)], check=True, timeout=60)
-    dynamic.until(pools, lambda found: found == [{**wanted[0], "totalBytes": None}])
+    gone = [{**wanted, "totalBytes": None, "usedBytes": None}]
+    dynamic.until(pools, lambda found: found == gone)
 
 
 def test_with_check_the_exit_status_tells_that_somebody_should_look(

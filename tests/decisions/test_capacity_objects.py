@@ -21,11 +21,13 @@ from localvolume.dynamic.plan.capacity import (
     Patch,
     desired_objects,
     manifest,
+    notes,
     object_name,
     ours,
     plan_objects,
     shrinks,
 )
+from localvolume.dynamic.plan.fullness import PoolSize, pools_in
 from localvolume.kube.objects import (
     CSIStorageCapacity,
     LabelSelector,
@@ -355,18 +357,61 @@ def test_an_object_says_why_pools_cannot_serve_the_class() -> None:
     assert patch.reason == "its pools have a problem"
 
 
-def test_an_object_says_how_large_the_pools_are() -> None:
-    sized = ClassCapacity("a", DYNAMIC_PROVISIONER, (GIB,), totals=(("fast", 9 * GIB + 1),))
-    (action,) = plan_objects(facts(sized), [])
+def pools(*rooms: int, **sizes: PoolSize) -> ClassCapacity:
+    """The class "a", with pools of these sizes."""
+    return ClassCapacity("a", DYNAMIC_PROVISIONER, rooms or (GIB,), pools=tuple(sizes.items()))
+
+
+def noted(action: Action) -> str | None:
     assert isinstance(action, Create)
-    said = manifest(action, NODE, NAMESPACE)["metadata"]["annotations"]
-    assert said == {POOLS_ANNOTATION: f'{{"fast":{9 * GIB}}}'}
-    assert plan_objects(facts(sized), [made(action, NODE)]) == []
-    grown = ClassCapacity("a", DYNAMIC_PROVISIONER, (GIB,), totals=(("fast", 10 * GIB),))
-    for other in (grown, room("a", GIB)):
-        (patch,) = plan_objects(facts(other), [made(action, NODE)])
+    said: str | None = manifest(action, NODE, NAMESPACE)["metadata"]["annotations"].get(
+        POOLS_ANNOTATION
+    )
+    return said
+
+
+def test_an_object_says_how_large_the_pools_are() -> None:
+    sized = pools(fast=PoolSize(9 * GIB + 1))
+    (action,) = plan_objects(facts(sized), [])
+    assert noted(action) == f'{{"fast":{{"totalBytes":{9 * GIB}}}}}'
+    assert plan_objects(facts(sized), [made_anew(sized)]) == []
+    for other in (pools(fast=PoolSize(10 * GIB)), room("a", GIB)):
+        (patch,) = plan_objects(facts(other), [made_anew(sized)])
         assert isinstance(patch, Patch)
+        assert not patch.only_used
         assert patch.reason == "its pools have other sizes"
+
+
+def test_an_object_says_how_full_the_pools_are() -> None:
+    """In whole percent, and that alone is no haste."""
+    half = pools(fast=PoolSize(100 * GIB, 50 * GIB), slow=PoolSize(GIB))
+    (action,) = plan_objects(facts(half), [])
+    assert noted(action) == (
+        f'{{"fast":{{"totalBytes":{100 * GIB},"usedBytes":{50 * GIB}}},'
+        f'"slow":{{"totalBytes":{GIB}}}}}'
+    )
+    there = made_anew(half)
+    assert plan_objects(facts(half), [there]) == []
+    fuller = pools(fast=PoolSize(100 * GIB, 50 * GIB + 1), slow=PoolSize(GIB))
+    (patch,) = plan_objects(facts(fuller), [there])
+    assert isinstance(patch, Patch)
+    assert patch.only_used
+    assert pools_in(notes(patch.desired, there)[POOLS_ANNOTATION])["fast"].used_bytes == 51 * GIB
+    # What promises less is never taken for it.
+    less = ClassCapacity("a", DYNAMIC_PROVISIONER, (MIB,), pools=fuller.pools)
+    (patch,) = plan_objects(facts(less), [there])
+    assert isinstance(patch, Patch)
+    assert not patch.only_used
+
+
+def test_what_an_agent_of_an_earlier_build_wrote_is_written_anew() -> None:
+    known = pools(fast=PoolSize(GIB))
+    (action,) = plan_objects(facts(known), [])
+    assert isinstance(action, Create)
+    old = thing(room("a", GIB), meta={"annotations": {POOLS_ANNOTATION: f'{{"fast":{GIB}}}'}})
+    (patch,) = plan_objects(facts(known), [old])
+    assert isinstance(patch, Patch)
+    assert patch.only_used
 
 
 def test_a_change_below_a_mebibyte_is_no_change() -> None:

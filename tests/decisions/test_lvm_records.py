@@ -375,6 +375,7 @@ def test_a_snapshot_counts_with_what_it_holds_and_a_copy_with_its_size() -> None
 def test_the_room_of_a_group_and_of_a_thin_pool() -> None:
     report = told(view_of(THICK, group(), [ours(record())]))
     assert (report.total_bytes, report.available_bytes) == (400 * MIB, 200 * MIB)
+    assert report.used_bytes == 200 * MIB
     assert report.unit_bytes == EXTENT
     assert report.foreign_bytes == 0
     volumes = [
@@ -387,6 +388,7 @@ def test_the_room_of_a_group_and_of_a_thin_pool() -> None:
     ]
     report = told(view_of(THIN, group(), volumes))
     assert (report.total_bytes, report.available_bytes) == (100 * MIB, 75 * MIB)
+    assert report.used_bytes == 25 * MIB
     assert report.foreign_bytes == (8 + 40 + 12) * MIB
     assert (report.data_percent, report.metadata_percent) == (25.0, 10.0)
 
@@ -394,6 +396,13 @@ def test_the_room_of_a_group_and_of_a_thin_pool() -> None:
 def test_a_thin_pool_that_does_not_say_how_full_it_is_has_no_room() -> None:
     report = told(view_of(THIN, group(), [thin_pool(data_percent=None)]))
     assert report.available_bytes == 0
+    assert report.used_bytes is None
+
+
+def test_what_may_not_be_allocated_is_not_used() -> None:
+    """A physical volume of the group is set aside."""
+    report = told(view_of(THICK, replace(group(), free=((10,),)), []))
+    assert (report.available_bytes, report.used_bytes) == (10 * EXTENT, 200 * MIB)
 
 
 @pytest.mark.parametrize(

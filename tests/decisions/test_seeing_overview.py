@@ -99,8 +99,20 @@ def test_a_node_says_what_its_pools_have_promised_and_leaves_unknown_what_nobody
     things = (of_pool("a", "fast", "1Gi"), of_pool("b", "fast", "2Gi"), of_pool("c", "slow", "?"))
     (found,) = overview(facts(klass(), node(), *things, volume("prepared")))["nodes"]
     assert found["pools"] == [
-        {"name": "fast", "volumeCount": 2, "promisedBytes": 3 * 2**30, "totalBytes": None},
-        {"name": "slow", "volumeCount": 1, "promisedBytes": None, "totalBytes": None},
+        {
+            "name": "fast",
+            "volumeCount": 2,
+            "promisedBytes": 3 * 2**30,
+            "totalBytes": None,
+            "usedBytes": None,
+        },
+        {
+            "name": "slow",
+            "volumeCount": 1,
+            "promisedBytes": None,
+            "totalBytes": None,
+            "usedBytes": None,
+        },
     ]
     assert found["disks"] is None
     assert found["lastDiskEvent"] is None
@@ -125,6 +137,29 @@ def test_a_pool_is_as_large_as_its_agent_says_and_else_of_unknown_size(
     (found,) = overview(facts(klass(), node(), *things))["nodes"]
     assert {one["name"]: one["totalBytes"] for one in found["pools"]} == totals
     assert sum(one["volumeCount"] for one in found["pools"]) == 1
+
+
+def test_a_pool_is_as_full_as_the_fullest_note_of_its_agent_says() -> None:
+    """One of its objects says so, and an older one may say it still."""
+
+    def used(*notes: str) -> int | None:
+        rooms = [
+            room(f"c{number}", "4Gi", annotations={"localvolume.dev/pools": note})
+            for number, note in enumerate(notes)
+        ]
+        (found,) = overview(facts(klass(), node(), *rooms))["nodes"]
+        (fast,) = found["pools"]
+        assert fast["totalBytes"] == 100
+        known: int | None = fast["usedBytes"]
+        return known
+
+    first, second = '{"fast":{"totalBytes":100,"usedBytes":7}}', '{"fast":{"totalBytes":100}}'
+    fuller = '{"fast":{"totalBytes":100,"usedBytes":9}}'
+    assert used(first, second) == used(second, first) == 7
+    assert used(first, fuller) == used(fuller, first) == 9
+    assert used(second) is used('{"fast":100}') is None
+    # Of two sizes, nothing is fuller than it is large.
+    assert used('{"fast":{"totalBytes":300,"usedBytes":200}}', second) is None
 
 
 def test_a_node_says_what_its_agent_last_told_of_raw_disks() -> None:

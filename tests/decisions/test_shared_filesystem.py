@@ -14,6 +14,7 @@ from localvolume.backends.model import BackendName, PoolReport, Record, Usage
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.model import Facts, GiveBack, Grow, Hold, Make, Pool, TellInfeasible
 from localvolume.dynamic.plan.capacity import ClassCapacity, desired_objects
+from localvolume.dynamic.plan.fullness import PoolSize
 from localvolume.dynamic.plan.plan import plan
 from localvolume.dynamic.plan.world import with_neighbours
 from tests.decisions.support_dynamic import (
@@ -130,7 +131,7 @@ def test_a_class_is_told_how_large_its_pools_are_but_not_those_that_cannot_be_us
     for_a, for_b = pool(name="one", classes=("a",), room=SIZE), pool(name="two", classes=("b",))
     dark = pool(name="dark", classes=("a",), problem="it is not mounted")
     made = plan(facts(for_a, for_b, dark, *CLASSES))
-    assert made.totals == {"a": {"one": SIZE}, "b": {"two": 100 * GIB}}
+    assert made.sizes == {"a": {"one": PoolSize(SIZE)}, "b": {"two": PoolSize(100 * GIB)}}
 
 
 def test_logical_volumes_share_no_filesystem() -> None:

@@ -154,3 +154,28 @@ async def test_a_pool_that_hangs_has_promised_what_it_had(where: Path) -> None:
         over.set()
         pools.close()
         workers.close()
+
+
+@pytest.mark.parametrize(
+    "fstype",
+    [
+        pytest.param(name, marks=pytest.mark.needs("root", "loop", name))
+        for name in ("ext4", "xfs", "btrfs")
+    ],
+)
+def test_a_pool_is_as_full_as_df_says_of_its_filesystem(fstype: str) -> None:
+    """What is kept for root belongs neither to its size nor to what is used."""
+    with filesystem(fstype) as where, store_in(where) as store:
+        for mib in (0, 24):
+            with open(where / "somebodys", "wb") as file:
+                file.write(os.urandom(mib * MIB))
+                os.fsync(file.fileno())
+            command("sync", "-f", where)
+            report, seen = store.look(), os.statvfs(where)
+            assert report.problem == ""
+            assert report.used_bytes is not None
+            # Opening a pool makes it, and filesystems do the rest of that in their own time.
+            used = (seen.f_blocks - seen.f_bfree) * seen.f_frsize
+            assert report.used_bytes == pytest.approx(used, abs=MIB)
+            assert report.total_bytes - report.used_bytes == report.available_bytes
+            assert report.used_bytes >= mib * MIB

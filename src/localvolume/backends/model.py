@@ -223,6 +223,8 @@ class PoolReport:
     problem: str = ""
     total_bytes: int = 0
     available_bytes: int = 0
+    used_bytes: int | None = None
+    """What of `total_bytes` has been written or allocated, by whomever; None if nobody can tell."""
     abilities: Abilities = Abilities(enforce=False)
     records: Mapping[str, Record] = field(default_factory=dict)
     usage: Mapping[str, Usage] = field(default_factory=dict)

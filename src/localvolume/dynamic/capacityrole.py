@@ -1,8 +1,9 @@
 """Keeps the node's CSIStorageCapacity objects up to date: what is written, and when.
 
 A write that promises less goes out at once. Growth, and repair of what others changed, is written
-at most once a second for each object. A class never has two writes under way; what changes
-meanwhile is written afterwards. The objects stay when the process ends: it will be back.
+at most once a second for each object, and that its pools are fuller or emptier every five minutes.
+A class never has two writes under way; what changes meanwhile is written afterwards. The objects
+stay when the process ends: it will be back.
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ class _Writes:
     desired: Desired | None
     node: NodeFacts
 
+    @property
+    def only_used(self) -> bool:
+        """Whether they say nothing but how full pools are."""
+        return all(isinstance(one, Patch) and one.only_used for one in self.actions)
+
 
 @dataclass(eq=False)
 class CapacityRole:
@@ -93,6 +99,8 @@ class CapacityRole:
             failed=self._failed,
             ended=lambda *_: self.loop.wake(),
             backoff=lambda: Backoff(self._paces.first_wait, self._paces.longest_wait),
+            # Whoever waits to say how full a pool is keeps nobody from promising less.
+            kind=lambda writes: "used" if writes.only_used else "",
         )
         self._classes: dict[str, _Class] = {}
         # Names that objects which are not ours have.
@@ -148,7 +156,9 @@ class CapacityRole:
                 continue
             writes = _Writes(list(group), wanted.get(key), facts.node)
             wait = self._runner.left(key, writes)
-            if not shrinks(known.written, writes.desired):
+            if writes.only_used:
+                wait = max(wait, known.written_at + self._paces.used - now)
+            elif not shrinks(known.written, writes.desired):
                 wait = max(wait, known.written_at + self._paces.between - now)
             if wait <= 0:
                 self._runner.offer(key, writes)
@@ -193,7 +203,7 @@ class CapacityRole:
             meta = action.object.metadata
             bound = {"uid": meta.uid, "resourceVersion": meta.resource_version}
             no_more = {marks.PROBLEM_ANNOTATION: None, marks.POOLS_ANNOTATION: None}
-            said = {**no_more, **notes(action.desired)}
+            said = {**no_more, **notes(action.desired, action.object)}
             metadata = {**bound, "annotations": said}
             patch = MergePatch({"metadata": metadata, **action.desired.sizes})
             made = await self.client.patch(STORAGE_CAPACITIES, meta.name, patch, self.namespace)

@@ -11,6 +11,7 @@ from localvolume.backends.model import Fill, PoolReport, Record
 from localvolume.config.pools import PoolConfig
 from localvolume.dynamic.calls import Refused, Wanted, WantedInline
 from localvolume.dynamic.classes.reserves import Reserve
+from localvolume.dynamic.plan.fullness import PoolSize
 from localvolume.kube.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.volumes.attributes import NONE, Attributes
 from localvolume.volumes.manifest import NodeFacts
@@ -573,13 +574,13 @@ class Plan:
 
     Pools on one filesystem share one capacity. `largest` is the largest volume that fits into any
     of a class's pools, in bytes. `unfit` says why some of them cannot serve it, "" if all can.
-    `totals` says how large a class's pools are, in bytes by name, as far as that is known. `over`
-    says of which PersistentVolumes nothing that was said is so any more, and why, by name.
+    `sizes` says how large a class's pools are, and how full, by name, as far as that is known.
+    `over` says of which PersistentVolumes nothing that was said is so any more, and why, by name.
     """
 
     actions: Sequence[Action]
     capacity: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     largest: Mapping[str, int] = field(default_factory=dict)
     unfit: Mapping[str, str] = field(default_factory=dict)
-    totals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    sizes: Mapping[str, Mapping[str, PoolSize]] = field(default_factory=dict)
     over: Mapping[str, str] = field(default_factory=dict)

@@ -14,6 +14,10 @@ class CapacityPaces:
     between: float = 1.0
     """The least time between two writes of an object, unless the later one promises less."""
 
+    used: float = 300.0
+    """The least time since the last write of an object before one says only that its pools are
+    fuller or emptier."""
+
     first_wait: float = 0.5
     longest_wait: float = 15.0
     """Bounds of the time between two attempts; a server may ask for more."""

@@ -349,7 +349,7 @@ class DynamicRole:
                 capacity,
                 made.unfit[name],
                 largest=made.largest[name],
-                totals=tuple(sorted(made.totals[name].items())),
+                pools=tuple(sorted(made.sizes[name].items())),
             )
             for name, capacity in made.capacity.items()
         ]

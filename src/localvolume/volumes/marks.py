@@ -50,8 +50,8 @@ PROBLEM_ANNOTATION = "localvolume.dev/problem"
 if all can."""
 
 POOLS_ANNOTATION = "localvolume.dev/pools"
-"""On a CSIStorageCapacity: how large the pools for the class are on the node, in bytes by name, as
-JSON. It is for people to read: a pool that has a problem is not in it."""
+"""On a CSIStorageCapacity: how large the pools for the class are on the node, and how full, as JSON
+by name. It is for people to read: a pool that has a problem is not in it."""
 
 RELEASED_ANNOTATION = "localvolume.dev/released-since"
 """On a volume that is removed only after a grace period: since when its claim has been gone, and

@@ -255,14 +255,18 @@ def report_of(
     pool, group = seen.pool, seen.group
     if pool is None:
         total, available = group.size_bytes, free_bytes(group)
+        # What is free where LVM may not allocate is not used either.
+        used: int | None = max(0, total - group.free_bytes)
     else:
         full = 100.0 if pool.data_percent is None else pool.data_percent
         total, available = pool.size_bytes, int(pool.size_bytes * (1 - full / 100))
+        used = None if pool.data_percent is None else total - available
     return PoolReport(
         name=name,
         id=seen.id,
         total_bytes=total,
         available_bytes=available,
+        used_bytes=used,
         largest_bytes=seen.largest,
         abilities=abilities,
         records={entry.record.name: entry.record for entry in seen.entries.values()},

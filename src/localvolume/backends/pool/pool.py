@@ -164,12 +164,13 @@ class PoolStore:
                 unwell = str(mounted_failure(mount)) if mount is not None else ""
                 usage = self._measure(using, found)
                 # Read after the usage: what is written in between is then missing from both.
-                total, available = root.space()
+                space = root.space()
                 return PoolReport(
                     name=name,
                     id=root.id,
-                    total_bytes=total,
-                    available_bytes=available,
+                    total_bytes=space.total,
+                    available_bytes=space.available,
+                    used_bytes=space.used,
                     unwell=unwell,
                     warnings=[f"nothing is made there any more: {unwell}"] if unwell else (),
                     abilities=able_with(self._backend.abilities(root.pool, root.path), usage),

@@ -60,14 +60,15 @@ def prospect(config: PoolConfig, known: Known = NOTHING) -> PoolReport:
                 read = read_records(pool)
                 records, unreadable = dict(read.all()), read.unreadable()
             mount = read_mount_table().holding(path)
-            total, available = space_of(pool)
+            space = space_of(pool)
             usage = _usage(config, pool, path, records)
             able = _abilities(config, pool, path, is_made=bool(pool_id))
             return PoolReport(
                 name=name,
                 id=pool_id,
-                total_bytes=total,
-                available_bytes=available,
+                total_bytes=space.total,
+                available_bytes=space.available,
+                used_bytes=space.used,
                 unwell=str(mounted_failure(mount)) if mount is not None else "",
                 abilities=able_with(able, usage),
                 records=records,

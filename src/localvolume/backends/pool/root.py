@@ -8,7 +8,7 @@ import stat
 import uuid
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -113,7 +113,7 @@ class PoolRoot:
         # Checked each time: once an agent sees that file, restamping can have the pool.
         _check_settled(self.pool, config.host_dir)
 
-    def space(self) -> tuple[int, int]:
+    def space(self) -> Space:
         """See ``space_of``."""
         return space_of(self.pool)
 
@@ -126,17 +126,28 @@ class PoolRoot:
         self._closing.close()
 
 
-def space_of(pool: int) -> tuple[int, int]:
-    """Bytes of an open pool's filesystem: all that are not kept for root, and those of them that
-    can be written now; raises OSError.
+class Space(NamedTuple):
+    """Bytes of a filesystem: all that are not kept for root, those of them that can be written now,
+    and those that are written."""
+
+    total: int
+    available: int
+    used: int
+
+
+def space_of(pool: int) -> Space:
+    """The space of an open pool's filesystem; raises OSError.
 
     Without free inodes nothing can be written, however many blocks are free.
     """
     found = fstatfs(pool)
     kept = max(0, found.free - found.available)
-    if found.inodes and found.inodes_free < _LEAST_INODES:
-        return (found.blocks - kept) * found.block_size, 0
-    return (found.blocks - kept) * found.block_size, found.available * found.block_size
+    full = found.inodes and found.inodes_free < _LEAST_INODES
+    return Space(
+        total=(found.blocks - kept) * found.block_size,
+        available=0 if full else found.available * found.block_size,
+        used=max(0, found.blocks - found.free) * found.block_size,
+    )
 
 
 def see_usable(

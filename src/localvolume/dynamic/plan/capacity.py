@@ -11,11 +11,11 @@ Objects that are not `ours` are left alone, whatever they say about this node.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from localvolume.dynamic.plan.fullness import PoolSize, note_of, totals_in
 from localvolume.kube.objects import CSIStorageCapacity
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import MIB, bytes_of, quantity
@@ -39,7 +39,7 @@ class ClassCapacity:
     Pools on one filesystem share one capacity. A pool with a problem has capacity 0, so that the
     node is not chosen for it. Without any pool the class has no object. `largest` is the largest
     volume that fits into any of the pools, as not all that is free in a volume group can always go
-    into one volume; None: the largest capacity. `totals` are the sizes of pools, by name.
+    into one volume; None: the largest capacity. `pools` are the sizes of pools, by name.
     """
 
     class_name: str
@@ -47,7 +47,7 @@ class ClassCapacity:
     capacities: tuple[int, ...]
     problem: str = ""
     largest: int | None = None
-    totals: tuple[tuple[str, int], ...] = ()
+    pools: tuple[tuple[str, PoolSize], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Desired:
     capacity: int
     maximum: int
     problem: str = ""
-    totals: tuple[tuple[str, int], ...] = ()
+    pools: tuple[tuple[str, PoolSize], ...] = ()
 
     @property
     def sizes(self) -> dict[str, str]:
@@ -93,10 +93,11 @@ class Create(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch(Action):
-    """Correct the sizes of this very object."""
+    """Correct the sizes of this very object. `only_used`: nothing but how full pools are."""
 
     object: CSIStorageCapacity
     desired: Desired
+    only_used: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,10 @@ def desired_objects(classes: Sequence[ClassCapacity]) -> dict[str, Desired]:
             _whole(sum(max(0, size) for size in capacity.capacities)),
             _whole(max(capacity.capacities) if capacity.largest is None else capacity.largest),
             _clause(capacity.problem),
-            tuple((name, _whole(total)) for name, total in capacity.totals),
+            tuple(
+                (name, PoolSize(_whole(size.total_bytes), size.used_bytes))
+                for name, size in capacity.pools
+            ),
         )
         for capacity in classes
         if capacity.capacities
@@ -187,6 +191,10 @@ def _of_class(
         return [*actions, Create(key=key, reason=reason, name=name, desired=desired)]
     if difference := _difference(fit[0], desired):
         actions.append(Patch(key=key, reason=difference, object=fit[0], desired=desired))
+    elif notes(desired, fit[0]) != notes_of(fit[0]):
+        reason = "its pools are fuller or emptier than it says"
+        patch = Patch(key=key, reason=reason, object=fit[0], desired=desired, only_used=True)
+        actions.append(patch)
     return actions
 
 
@@ -219,12 +227,21 @@ def manifest(create: Create, node: NodeFacts, namespace: str) -> dict[str, Any]:
     }
 
 
-def notes(desired: Desired) -> dict[str, str]:
-    """The annotations of an object that says this."""
-    found = {marks.PROBLEM_ANNOTATION: desired.problem} if desired.problem else {}
-    if desired.totals:
-        found[marks.POOLS_ANNOTATION] = json.dumps(dict(desired.totals), separators=(",", ":"))
-    return found
+def notes(desired: Desired, there: CSIStorageCapacity | None = None) -> dict[str, str]:
+    """The annotations of an object that says this; `there` is the object if there is one."""
+    before = notes_of(there).get(marks.POOLS_ANNOTATION, "") if there else ""
+    found = {
+        marks.PROBLEM_ANNOTATION: desired.problem,
+        marks.POOLS_ANNOTATION: note_of(desired.pools, before),
+    }
+    return {key: text for key, text in found.items() if text}
+
+
+def notes_of(there: CSIStorageCapacity) -> dict[str, str]:
+    """Those of its annotations that we write."""
+    found = there.metadata.annotations
+    ours = (marks.PROBLEM_ANNOTATION, marks.POOLS_ANNOTATION)
+    return {key: found[key] for key in ours if found.get(key)}
 
 
 def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> str:
@@ -240,7 +257,10 @@ def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> s
 
 
 def _difference(thing: CSIStorageCapacity, desired: Desired) -> str:
-    """How the sizes, or what is said of a problem, differ; "" if they do not."""
+    """How the sizes, or what is said of a problem, differ; "" if they do not.
+
+    How full pools are does not count.
+    """
     said = {"capacity": thing.capacity, "maximumVolumeSize": thing.maximum_volume_size}
     changed = [
         f"{field} {wanted} (before: {said[field] or 'not set'})"
@@ -250,10 +270,11 @@ def _difference(thing: CSIStorageCapacity, desired: Desired) -> str:
     # Read in the log whenever volumes come and go: nothing is wrong, and nobody has to do anything.
     told = f"the scheduler is told the room that is left: {', '.join(changed)}"
     differences = [told] if changed else []
-    there, wanted_notes = thing.metadata.annotations, notes(desired)
+    there = notes_of(thing)
     if there.get(marks.PROBLEM_ANNOTATION, "") != desired.problem:
         differences.append("its pools have a problem" if desired.problem else "no problem is left")
-    if there.get(marks.POOLS_ANNOTATION) != wanted_notes.get(marks.POOLS_ANNOTATION):
+    totals = {name: size.total_bytes for name, size in desired.pools}
+    if totals_in(there.get(marks.POOLS_ANNOTATION, "")) != totals:
         differences.append("its pools have other sizes")
     return "; ".join(differences)
 

@@ -25,6 +25,7 @@ from localvolume.dynamic.model import (
 from localvolume.dynamic.plan.calls.groups import judge_group_call
 from localvolume.dynamic.plan.calls.judging import judge_call
 from localvolume.dynamic.plan.claims import judge_claim
+from localvolume.dynamic.plan.fullness import PoolSize
 from localvolume.dynamic.plan.inline import judge_inline
 from localvolume.dynamic.plan.placing import is_counted, is_for, unfit
 from localvolume.dynamic.plan.records import judge_record, judge_spares
@@ -81,7 +82,7 @@ def plan(facts: Facts) -> Plan:
         capacity_of_classes(world),
         largest_of_classes(world),
         unfit_of_classes(world),
-        totals_of_classes(world),
+        sizes_of_classes(world),
         over,
     )
 
@@ -143,17 +144,22 @@ def _by_class(
     return capacity
 
 
-def totals_of_classes(world: World) -> dict[str, dict[str, int]]:
-    """For each of the same classes: how large its pools without a problem are, in bytes by name."""
-    found: dict[str, dict[str, int]] = {}
-    for name, class_facts in world.facts.classes.items():
+def sizes_of_classes(world: World) -> dict[str, dict[str, PoolSize]]:
+    """For each of the same classes: how large its pools without a problem are, by name. How full a
+    pool is, the first class by name tells alone: that takes the fewest writes."""
+    found: dict[str, dict[str, PoolSize]] = {}
+    told: set[str] = set()
+    for name, class_facts in sorted(world.facts.classes.items()):
         pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
-        if pools:
-            found[name] = {
-                pool.config.name: pool.report.total_bytes
-                for pool in pools
-                if pool.report.total_bytes and not pool.report.problem
-            }
+        if not pools:
+            continue
+        found[name] = {}
+        for pool in pools:
+            report, called = pool.report, pool.config.name
+            if report.total_bytes and not report.problem:
+                used = None if called in told else report.used_bytes
+                found[name][called] = PoolSize(report.total_bytes, used)
+                told.add(called)
     return found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from localvolume.cli.seeing.facts import Facts
 from localvolume.cli.seeing.kinds import SeenEvent
+from localvolume.dynamic.plan.fullness import PoolSize, pools_in
 from localvolume.kube.objects import CSIStorageCapacity, PersistentVolume
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import bytes_of
@@ -31,36 +31,39 @@ def pools_of(
     """The pools that a node's volumes name, or its agent when it publishes their room.
 
     `promisedBytes` is None if the size of one of the volumes cannot be read, `totalBytes` if the
-    agent does not say how large the pool is.
+    agent does not say how large the pool is, `usedBytes` if not how full.
     """
-    totals = _totals(facts.capacities_by_node.get(marks.node_key(node), ()))
-    found: dict[str, list[int | None]] = {name: [] for name in totals}
+    sizes = _sizes(facts.capacities_by_node.get(marks.node_key(node), ()))
+    found: dict[str, list[int | None]] = {name: [] for name in sizes}
     for volume in volumes:
         pool = volume.metadata.annotations.get(marks.POOL_ANNOTATION, "").partition("/")[0]
         if pool:
-            sizes = found.setdefault(pool, [])
-            sizes.append(bytes_of(volume.spec.capacity.get("storage", "")))
+            own = found.setdefault(pool, [])
+            own.append(bytes_of(volume.spec.capacity.get("storage", "")))
     return [
         {
             "name": name,
-            "volumeCount": len(sizes),
-            "promisedBytes": None if None in sizes else sum(size or 0 for size in sizes),
-            "totalBytes": totals.get(name),
+            "volumeCount": len(own),
+            "promisedBytes": None if None in own else sum(size or 0 for size in own),
+            "totalBytes": sizes[name].total_bytes if name in sizes else None,
+            "usedBytes": sizes[name].used_bytes if name in sizes else None,
         }
-        for name, sizes in sorted(found.items())
+        for name, own in sorted(found.items())
     ]
 
 
-def _totals(capacities: Sequence[CSIStorageCapacity]) -> dict[str, int]:
-    """The sizes of pools that their agent has written down; what is not such a note is left out."""
-    found: dict[str, int] = {}
+def _sizes(capacities: Sequence[CSIStorageCapacity]) -> dict[str, PoolSize]:
+    """The pools that their agent has written down; of several notes, the fullest counts."""
+    found: dict[str, PoolSize] = {}
     for thing in capacities:
-        try:
-            told = json.loads(thing.metadata.annotations.get(marks.POOLS_ANNOTATION, "{}"))
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(told, dict):
-            found |= {name: size for name, size in told.items() if type(size) is int and size > 0}
+        note = thing.metadata.annotations.get(marks.POOLS_ANNOTATION, "")
+        for name, size in pools_in(note).items():
+            used = found[name].used_bytes if name in found else None
+            if size.used_bytes is None or (used or 0) > size.used_bytes:
+                size = size._replace(used_bytes=used)
+            if size.used_bytes is not None and size.used_bytes > size.total_bytes:
+                size = size._replace(used_bytes=None)
+            found[name] = size
     return found
 
 

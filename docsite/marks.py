@@ -84,6 +84,18 @@ OWN: Mapping[str, tuple[str, str]] = {
             "the first one has its `usedBytes`"
         ),
     ),
+    "DISKS_ANNOTATION": (
+        "annotation of a CSIStorageCapacity",
+        (
+            "which raw disks the node has, and what the plan says of each, as JSON, for "
+            "`localvolume status` and `ui`: [Formatting raw disks](../disks.md#seen-from-afar). "
+            "The object has no capacity, and belongs to the agent's pod"
+        ),
+    ),
+    "DISKS_CLASS": (
+        "`storageClassName` of that CSIStorageCapacity",
+        "no StorageClass: the object promises no room to anybody",
+    ),
     "RELEASED_ANNOTATION": (
         "annotation of a PersistentVolume",
         (
@@ -125,6 +137,8 @@ OTHERS: Mapping[str, str] = {
     "BOUND_BY_CONTROLLER_ANNOTATION": "read: that a claim has held the volume",
     "ALPHA_AFFINITY_ANNOTATION": "node affinity, with `useAlphaAPI`",
     "HOSTNAME_LABEL": "the node's label that node affinity names",
+    "MANAGER_LABEL": "label of a CSIStorageCapacity: who keeps it, `localvolume` for room, "
+    "`localvolume-disks` for raw disks",
     "DRIVER_LABEL": "label of a CSIStorageCapacity: the provisioner, with `_` for `/`",
     "ELASTIC_FLEX_DRIVER": "elastic's provisioner and FlexVolume driver",
     "ELASTIC_NODE_LABEL": "read: the node of a volume of elastic's driver",
@@ -154,7 +168,7 @@ SNAPSHOTS: Mapping[str, str] = {
 }
 """The names that external-snapshotter and external-provisioner gave to what concerns copies."""
 
-_NOT_MARKS = {"FLEX_DRIVER", "DYNAMIC_PROVISIONER"}
+_NOT_MARKS = {"FLEX_DRIVER", "DYNAMIC_PROVISIONER", "MANAGER", "DISKS_MANAGER"}
 
 
 def render(explained: Mapping[str, tuple[str, str]] = OWN) -> str:

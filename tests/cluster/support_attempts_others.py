@@ -38,6 +38,9 @@ def on_capacities(a: Belongings, b: Belongings) -> Iterator[Attempt]:
         body = capacity(name, b.node, b.node) | {"nodeTopology": topology}
         only = "may publish only the room of"
         yield Attempt(f"publish room {what}", "POST", CAPACITIES, body, only)
+    disks = {"metadata": {"annotations": {"localvolume.dev/disks": '{"disks":[]}'}}}
+    yield Attempt("say which disks A has", "PATCH", a.capacity, disks, touch)
+    yield Attempt("say which disks B has", "PATCH", b.capacity, disks)
     yield Attempt("publish room of B", "POST", CAPACITIES, capacity(name, b.node, b.node))
     yield Attempt("correct the room of B", "PATCH", b.capacity, more)
     yield Attempt("delete the room of B", "DELETE", b.capacity)

@@ -15,8 +15,11 @@ from localvolume.disks.act import WITHDRAWN, Outcome, carry_out
 from localvolume.disks.model import DiskPlan
 from localvolume.host.process.workers import Workers
 from tests.cluster.support_agent import Class, Lab
+from tests.cluster.support_rights import Rights, done_with
+from tests.cluster.support_seeing import Seeing
 from tests.host.support_devices import LoopDevice, command, unmount
 from tests.host.support_disks import odd_size, shared_directory
+from tests.suite.api import CAPACITIES, PODS
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -123,6 +126,88 @@ def test_said_then_approved_then_done_then_offered(disks: Disks, lab: Lab) -> No
     lab.until(lambda: (disks.counted("mount"), disks.counted("format")), lambda n: n == (1, 1))
     assert not os.path.ismount(places[0])
     lab.stop()
+
+
+def shown(seeing: Seeing, lab: Lab) -> dict[str, dict[str, Any]] | None:
+    """What `status` says of the node's disks, by their device; None if no agent tells of any."""
+    (node,) = seeing.ask("status", "--node", lab.node, "-o", "json").json["nodes"]
+    assert node["rooms"] == []
+    if node["disks"] is None:
+        return None
+    return {one["device"]: one for one in node["disks"]}
+
+
+def test_status_shows_them_from_afar(
+    disks: Disks, lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is planned, that it is done, and nothing once no disks are configured any more."""
+    lab.paces = replace(lab.paces, disks_told=0.0)
+    seeing = Seeing(lab.plane, capsys)
+    disk, used = disks.add(), disks.add()
+    used.format("ext4")
+    disks.share()
+    lab.start()
+    # Whatever looks at a disk has it to itself meanwhile, and the next look finds it blank.
+    found = lab.until(
+        lambda: shown(seeing, lab) or {},
+        lambda found: (
+            found.get(disk.path, {}).get("verdict") == "format"
+            and found[used.path]["code"] == "signature"
+        ),
+    )
+    row = found[disk.path]
+    assert (row["class"], row["sizeBytes"], row["approved"]) == (disks.cls.name, disks.size, False)
+    assert found[used.path]["reason"] == "it holds ext4"
+    table = seeing.ask("status", "--node", lab.node, "-o", "wide").out
+    assert any(disk.path in line and "format" in line for line in table.splitlines())
+    disks.approve(row["plan"])
+    found = lab.until(
+        lambda: shown(seeing, lab) or {},
+        lambda found: found.get(disk.path, {}).get("verdict") == "done",
+    )
+    assert found[disk.path]["approved"] is True
+    lab.settings.pop("disks")
+    lab.configure()
+    lab.until(lambda: shown(seeing, lab), lambda found: found is None)
+    lab.stop()
+
+
+def test_to_tell_of_them_an_agent_needs_no_more_rights_than_it_has(
+    rights: Rights, request: pytest.FixtureRequest
+) -> None:
+    """Those of deploy/install.yaml, confined to its node."""
+    done_with(rights, test_status_shows_them_from_afar, request)
+
+
+def test_what_was_told_of_them_goes_with_the_agents_pod(
+    disks: Disks, lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the real garbage collector: an agent that does not tell may have taken its place."""
+    lab.paces = replace(lab.paces, disks_told=0.0)
+    seeing = Seeing(lab.plane, capsys)
+    disk = disks.add()
+    disks.share()
+    container = {"name": "agent", "image": "x"}
+    spec = {"nodeName": lab.node, "containers": [container]}
+    pod = lab.objects.make(PODS, {"metadata": {"name": lab.unique}, "spec": spec})
+    name = pod["metadata"]["name"]
+    lab.start(pod_name=name)
+    lab.until(lambda: shown(seeing, lab) or {}, lambda found: disk.path in found)
+    query = f"{CAPACITIES}?labelSelector=localvolume.dev/node%3D{lab.node}"
+    (told,) = lab.objects.get(query)["items"]
+    assert told["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
+    ]
+    # Somebody deletes it: it is told again.
+    lab.plane.request("DELETE", f"{CAPACITIES}/{told['metadata']['name']}")
+    lab.until(
+        lambda: [one["metadata"]["uid"] for one in lab.objects.get(query)["items"]],
+        lambda uids: uids not in ([], [told["metadata"]["uid"]]),
+    )
+    lab.stop()
+    assert disk.path in (shown(seeing, lab) or {})
+    lab.plane.request("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+    lab.until(lambda: shown(seeing, lab), lambda found: found is None)
 
 
 def test_a_disk_that_somebody_looks_at_meanwhile_is_not_forgotten(disks: Disks, lab: Lab) -> None:

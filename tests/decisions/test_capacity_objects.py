@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localvolume.dynamic.plan.capacity import (
-    MANAGER_LABEL,
     Action,
     CapacityFacts,
     ClassCapacity,
@@ -39,6 +38,7 @@ from localvolume.volumes.manifest import NodeFacts
 from localvolume.volumes.marks import (
     DRIVER_LABEL,
     DYNAMIC_PROVISIONER,
+    MANAGER_LABEL,
     NODE_LABEL,
     POOLS_ANNOTATION,
     PROBLEM_ANNOTATION,

@@ -83,6 +83,7 @@ class Setting:
             recheck_seconds=recheck_seconds,
             rest_seconds=0.0,
             retry_seconds=retry_seconds,
+            tell=lambda _: None,
         )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(volumes.run()), group.create_task(role.run())]

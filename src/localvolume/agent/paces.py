@@ -32,6 +32,9 @@ class Paces:
     """How long after a change of their plan disks are looked at again: the change may only mean
     that udev or `localvolume plan` was looking, which holds a disk exclusively meanwhile."""
 
+    disks_told: float = 30.0
+    """The least time between two writes of what raw disks the node has."""
+
     taint_first_wait: float = 1.0
     taint_longest_wait: float = 60.0
     """Bounds of the time between two attempts to remove the Node's taint: an administrator may

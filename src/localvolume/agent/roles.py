@@ -19,6 +19,7 @@ from localvolume.kube.kinds import CLAIMS, STORAGE_CAPACITIES
 from localvolume.static.jobs.watch import JobWatch
 from localvolume.static.metrics import StaticMetrics
 from localvolume.static.role import StaticRole
+from localvolume.volumes import marks
 
 
 class Role(Protocol):
@@ -159,11 +160,30 @@ def _flexvolume(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configu
     return role
 
 
-def _disks(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) -> Role:
+def _disks(shared: Shared, tasks: asyncio.TaskGroup, configuration: Configuration) -> Role:
     from localvolume.disks.act import carry_out
     from localvolume.disks.role import DisksRole
+    from localvolume.disks.telling import DisksTelling
 
-    options = shared.options
+    options, told_changed = shared.options, Wake()
+    told = Informer(
+        shared.client,
+        STORAGE_CAPACITIES,
+        namespace=options.namespace,
+        label_selector=f"{shared.own},{marks.MANAGER_LABEL}={marks.DISKS_MANAGER}",
+        on_change=told_changed,
+    )
+    telling = DisksTelling(
+        client=shared.client,
+        informer=told,
+        namespace=options.namespace,
+        nodes=shared.nodes.items,
+        own_pod=shared.own_pod,
+        node_name=options.node_name,
+        between=options.paces.disks_told,
+    )
+    for one in (told_changed, shared.wakes.node, shared.wakes.pod):
+        one.append(telling.changed)
     role = DisksRole(
         events=shared.events,
         workers=shared.workers,
@@ -174,10 +194,13 @@ def _disks(shared: Shared, _: asyncio.TaskGroup, configuration: Configuration) -
         configuration=configuration,
         recheck_seconds=options.paces.disks_recheck,
         carry_out=options.deeds.carry_out or carry_out,
+        tell=telling.tell,
     )
     for wake in (shared.wakes.pod, shared.wakes.devices):
         wake.append(role.changed)
     shared.loops["disks"] = role.loop
+    tasks.create_task(told.run())
+    tasks.create_task(telling.run())
     return role
 
 

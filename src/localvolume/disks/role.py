@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -80,6 +80,8 @@ class DisksRole:
     node_name: str
     configuration: Configuration
     recheck_seconds: float
+    tell: Callable[[DiskPlan | None], object]
+    """Told what there is after each look; None: no disks are configured."""
     rest_seconds: float = REST_SECONDS
     retry_seconds: float = RETRY_SECONDS
     by_id: str = BY_ID
@@ -127,6 +129,7 @@ class DisksRole:
         config = configuration.disks
         if config is None:
             self._metrics.tell(())
+            self.tell(None)
             return RESYNC_SECONDS
         named = {path_of(volume): name for name, volume in self.volumes.items.items()}
         named.pop("", None)
@@ -142,6 +145,7 @@ class DisksRole:
             raise CannotLook(f"the disks cannot be looked at: {error}", RESYNC_SECONDS) from error
         found = plan(facts)
         self._metrics.tell(found.rows)
+        self.tell(found)
         if found.digest != self._last_digest:
             self._last_digest = found.digest
             asyncio.get_running_loop().call_later(self.recheck_seconds, self.loop.wake)

@@ -53,6 +53,13 @@ POOLS_ANNOTATION = "localvolume.dev/pools"
 """On a CSIStorageCapacity: how large the pools for the class are on the node, and how full, as JSON
 by name. It is for people to read: a pool that has a problem is not in it."""
 
+DISKS_ANNOTATION = "localvolume.dev/disks"
+"""On the CSIStorageCapacity that stands for a node's raw disks: which they are and what the plan
+says of each, as JSON. It is for people to read."""
+
+DISKS_CLASS = "localvolume-disks"
+"""What such an object names in place of a StorageClass: it promises no room to anybody."""
+
 RELEASED_ANNOTATION = "localvolume.dev/released-since"
 """On a volume that is removed only after a grace period: since when its claim has been gone, and
 the UID of that claim (`<RFC 3339> <UID>`)."""
@@ -98,6 +105,12 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 DRIVER_LABEL = "csi.storage.k8s.io/drivername"
 """On a CSIStorageCapacity: the provisioner whose room it tells, as `driver_label` writes it."""
+
+MANAGER_LABEL = "csi.storage.k8s.io/managed-by"
+"""On a CSIStorageCapacity: which program, or part of one, keeps it."""
+
+MANAGER = "localvolume"
+DISKS_MANAGER = "localvolume-disks"
 
 _PROVISIONER_PREFIX = "local-volume-provisioner-"
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

@@ -203,9 +203,19 @@ class Facts:
     @cached_property
     def capacities_by_node(self) -> Mapping[str, Sequence[CSIStorageCapacity]]:
         """The published capacities, by the key of their node and sorted by class."""
+        return self._published(about_disks=False)
+
+    @cached_property
+    def disks_by_node(self) -> Mapping[str, Sequence[CSIStorageCapacity]]:
+        """The objects in which agents tell of raw disks, by the key of their node."""
+        return self._published(about_disks=True)
+
+    def _published(self, *, about_disks: bool) -> dict[str, list[CSIStorageCapacity]]:
         found: dict[str, list[CSIStorageCapacity]] = {}
         for thing in sorted(self.capacities or (), key=lambda one: one.storage_class_name):
-            found.setdefault(thing.metadata.labels.get(marks.NODE_LABEL, ""), []).append(thing)
+            labels = thing.metadata.labels
+            if (labels.get(marks.MANAGER_LABEL) == marks.DISKS_MANAGER) == about_disks:
+                found.setdefault(labels.get(marks.NODE_LABEL, ""), []).append(thing)
         return found
 
     @cached_property

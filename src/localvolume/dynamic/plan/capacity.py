@@ -21,9 +21,6 @@ from localvolume.volumes import marks
 from localvolume.volumes.capacity import MIB, bytes_of, quantity
 from localvolume.volumes.manifest import NodeFacts
 
-MANAGER_LABEL: Final = "csi.storage.k8s.io/managed-by"
-MANAGER: Final = "localvolume"
-
 # The cap of a resource.Quantity: beyond it, what is read back would always differ.
 _MOST: Final = (1 << 63) - 1
 
@@ -117,7 +114,7 @@ def ours(thing: CSIStorageCapacity, node_name: str) -> bool:
     """Whether an agent of this node keeps the object: both labels say so."""
     labels = thing.metadata.labels
     mine = labels.get(marks.NODE_LABEL) == marks.node_key(node_name)
-    return mine and labels.get(MANAGER_LABEL) == MANAGER
+    return mine and labels.get(marks.MANAGER_LABEL) == marks.MANAGER
 
 
 def desired_objects(classes: Sequence[ClassCapacity]) -> dict[str, Desired]:
@@ -215,7 +212,7 @@ def manifest(create: Create, node: NodeFacts, namespace: str) -> dict[str, Any]:
             "labels": {
                 marks.NODE_LABEL: marks.node_key(node.name),
                 marks.DRIVER_LABEL: marks.driver_label(create.desired.provisioner),
-                MANAGER_LABEL: MANAGER,
+                marks.MANAGER_LABEL: marks.MANAGER,
             },
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}

@@ -9,6 +9,7 @@ from typing import Any
 from localvolume.cli.seeing.facts import NO_PROVISIONER, Facts
 from localvolume.cli.seeing.said import event_shape
 from localvolume.cli.seeing.status import pools
+from localvolume.cli.seeing.status.disks import disks_of
 from localvolume.cli.seeing.status.states import STATES, agent_of, state_of
 from localvolume.controller.plan.capacity import SHUT
 from localvolume.kube.objects import PersistentVolume
@@ -23,6 +24,7 @@ def node_shape(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shap
     node = (facts.nodes or {}).get(name)
     agent = agent_of(facts, name)
     events = facts.events_of_node(name)
+    told = disks_of(facts, name)
     taints = [] if node is None else [one.key for one in node.spec.taints]
     return {
         "name": name,
@@ -35,7 +37,8 @@ def node_shape(facts: Facts, name: str, own: Sequence[PersistentVolume]) -> Shap
         "classes": None if facts.volumes is None else _classes(facts, own),
         "rooms": _capacities(facts, name),
         "pools": None if facts.volumes is None else pools.pools_of(facts, name, own),
-        "disks": None,
+        "disks": told.disks,
+        "disksLeftOut": told.more,
         "lastDiskEvent": event_shape(said) if (said := pools.last_of_disks(facts, name)) else None,
     }
 

@@ -210,7 +210,7 @@ def node_names(facts: Facts) -> list[str]:
     """The nodes that have anything of ours, including lost ones."""
     found = {facts.node_of(volume) for volume in facts.ours}
     found |= facts.agents.keys()
-    for key in facts.capacities_by_node:
+    for key in {**facts.capacities_by_node, **facts.disks_by_node}:
         node = facts.known_nodes.by_key(key)
         found.add(node.metadata.name if node else key)
     return sorted(found - {""})

@@ -1,4 +1,4 @@
-"""What the API knows of a node's pools and raw disks: pure. What nobody has told it is `None`."""
+"""What the API knows of a node's pools: pure. What nobody has told it is `None`."""
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ def print_status(status: Shape, now: float, *, wide: bool) -> None:
         _print_volumes(status["volumes"], now, status["unknown"])
         _print_snapshots(status["snapshots"], now)
         _print_groups(status["groupSnapshots"])
+        _print_pools(status["nodes"])
+        _print_disks(status["nodes"])
 
 
 def counted(counts: Mapping[str, int] | None) -> str:
@@ -246,6 +248,48 @@ def _print_groups(groups: Sequence[Shape] | None) -> None:
         print()
         titles = ("GROUP OF SNAPSHOTS", "NODE", "STATE", "VOLUMES", "HANDLE")
         print_columns(titles, rows, none="")
+
+
+def _print_pools(nodes: Sequence[Shape]) -> None:
+    rows = [
+        (
+            node["name"],
+            pool["name"],
+            str(pool["volumes"]),
+            size(pool["promisedBytes"]),
+            size(pool["usedBytes"]),
+            size(pool["totalBytes"]),
+        )
+        for node in nodes
+        for pool in node["pools"] or ()
+    ]
+    if rows:
+        print()
+        print_columns(("NODE", "POOL", "VOLUMES", "PROMISED", "USED", "SIZE"), rows, none="")
+
+
+def _print_disks(nodes: Sequence[Shape]) -> None:
+    rows = [
+        (
+            node["name"],
+            disk["path"],
+            size(disk["sizeBytes"]),
+            disk["model"],
+            disk["class"],
+            disk["verdict"],
+            disk["reason"],
+        )
+        for node in nodes
+        for disk in node["disks"] or ()
+    ]
+    if not rows:
+        return
+    print()
+    titles = ("NODE", "RAW DISK", "SIZE", "MODEL", "FOR CLASS", "VERDICT", "REASON")
+    print_columns(titles, rows, none="")
+    for node in nodes:
+        if node["disksLeftOut"]:
+            print(f"{printable(node['name'])}: {node['disksLeftOut']} more raw disks")
 
 
 def _said(event: Shape | None, now: float, unknown: bool) -> str:

@@ -1,0 +1,169 @@
+"""Decides what an agent writes down of its node's raw disks, for people to see from afar: pure.
+
+It is an annotation of a CSIStorageCapacity without capacity, which no scheduler heeds: the one kind
+of object that an agent may make and that is surely about its own node. It belongs to the agent's
+pod, so it goes when an agent that no longer tells of disks takes that pod's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from localvolume.disks.model import DiskPlan, Judged, Verdict
+from localvolume.disks.plan.naming import best_link, written
+from localvolume.kube.objects import CSIStorageCapacity, OwnerReference
+from localvolume.volumes import marks
+from localvolume.volumes.manifest import NodeFacts
+
+MOST: Final = 64
+LONGEST: Final = 16 << 10
+"""How many disks are told of, and how many characters all of it may have: kube-scheduler and our
+controller read the objects of all nodes."""
+
+_LONGEST_TEXT: Final = 300
+_ORDER: Final[Mapping[Verdict, int]] = {
+    "format": 0,
+    "link": 0,
+    "hold": 1,
+    "mount": 2,
+    "done": 3,
+    "skip": 4,
+}
+"""What somebody may have to do something about comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What is to be told, of which node, and the object to which it belongs."""
+
+    note: str
+    node: NodeFacts
+    owner: OwnerReference
+
+
+class Step(NamedTuple):
+    """A write. `object` is the one to correct or delete, None for one to make."""
+
+    do: Literal["create", "correct", "delete"]
+    object: CSIStorageCapacity | None
+    reason: str
+
+
+def note_of(plan: DiskPlan) -> str:
+    """The annotation: at most MOST disks, and how many `more` there are."""
+    rows = sorted(filter(_is_told, plan.rows), key=lambda row: (_ORDER[row.verdict], row.disk.name))
+    shown = [_shape(row, plan) for row in rows[:MOST]]
+    while len(note := written({"disks": shown, "more": len(rows) - len(shown)})) > LONGEST:
+        shown.pop()
+    return note
+
+
+def steps(
+    telling: Telling | None, node_name: str, existing: Collection[CSIStorageCapacity]
+) -> list[Step]:
+    """What to write, in order; `existing` are the objects for disks with this node's label."""
+    there = sorted(
+        (one for one in existing if ours(one, node_name) and not one.metadata.deletion_timestamp),
+        key=lambda one: one.metadata.name,
+    )
+    if telling is None:
+        return [Step("delete", one, "no raw disks are told of any more") for one in there]
+    fit, found = None, list[Step]()
+    for one in there:
+        wrong = _mismatch(one, telling)
+        if not wrong and fit is not None:
+            wrong = f"{fit.metadata.name} says the same"
+        if wrong:
+            found.append(Step("delete", one, wrong))
+        else:
+            fit = one
+    if fit is None:
+        return [*found, Step("create", None, "the node's raw disks are told of")]
+    if fit.metadata.annotations.get(marks.DISKS_ANNOTATION) != telling.note:
+        found.append(Step("correct", fit, "the node's raw disks, or what is planned, changed"))
+    return found
+
+
+def ours(thing: CSIStorageCapacity, node_name: str) -> bool:
+    """Whether an agent of this node tells of raw disks by that object."""
+    labels = thing.metadata.labels
+    mine = labels.get(marks.NODE_LABEL) == marks.node_key(node_name)
+    return mine and labels.get(marks.MANAGER_LABEL) == marks.DISKS_MANAGER
+
+
+def manifest(telling: Telling, namespace: str) -> dict[str, Any]:
+    """The object to create (Kubernetes API, storage/v1 CSIStorageCapacity)."""
+    key, owner = marks.node_key(telling.node.name), telling.owner
+    return {
+        "metadata": {
+            "name": f"localvolume-disks-{hashlib.sha256(key.encode()).hexdigest()[:16]}",
+            "namespace": namespace,
+            "annotations": {marks.DISKS_ANNOTATION: telling.note},
+            "labels": {marks.NODE_LABEL: key, marks.MANAGER_LABEL: marks.DISKS_MANAGER},
+            "ownerReferences": [
+                {
+                    "apiVersion": owner.api_version,
+                    "kind": owner.kind,
+                    "name": owner.name,
+                    "uid": owner.uid,
+                }
+            ],
+        },
+        "storageClassName": marks.DISKS_CLASS,
+        "nodeTopology": {"matchLabels": _topology(telling.node)},
+    }
+
+
+def _is_told(row: Judged) -> bool:
+    """Of loop devices, partitions and what the kernel makes of something else, only those that a
+    filter means: they come and go with volumes."""
+    disk = row.disk
+    return row.filter is not None or not (
+        disk.parent or disk.virtual or disk.transport in ("", "loop")
+    )
+
+
+def _shape(row: Judged, plan: DiskPlan) -> dict[str, Any]:
+    disk, link = row.disk, best_link(row.disk)
+    made: dict[str, Any] = {
+        "path": f"/dev/disk/by-id/{link}" if link else disk.node,
+        "device": disk.node,
+        "sizeBytes": disk.size_bytes,
+        "model": disk.model,
+        "serial": disk.identity.get("serial", ""),
+        "wwn": disk.identity.get("wwn", ""),
+        "transport": disk.transport,
+        "class": row.filter.class_name if row.filter else "",
+        "verdict": row.verdict,
+        "code": row.code,
+        "reason": row.reason,
+    }
+    if row in plan.todo:
+        made |= {"plan": plan.digest, "approved": plan.approved}
+    elif row.digest:
+        made |= {"plan": row.digest, "approved": True}
+    cut = {key: _cut(value) if isinstance(value, str) else value for key, value in made.items()}
+    return {key: value for key, value in cut.items() if value != ""}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+
+
+def _mismatch(thing: CSIStorageCapacity, telling: Telling) -> str:
+    """What is wrong with an object and cannot be changed, or not safely; "" if nothing is."""
+    topology, node = thing.node_topology, telling.node
+    if topology is None or topology.match_labels != _topology(node) or topology.match_expressions:
+        return f"it is not about the nodes with the hostname {node.hostname}"
+    if [one.uid for one in thing.metadata.owner_references] != [telling.owner.uid]:
+        return f"it does not belong to the {telling.owner.kind} {telling.owner.name} alone"
+    if thing.storage_class_name != marks.DISKS_CLASS or thing.capacity is not None:
+        return "it may be taken for room"
+    return ""
+
+
+def _topology(node: NodeFacts) -> Mapping[str, str]:
+    return {marks.HOSTNAME_LABEL: node.hostname}

@@ -1,0 +1,171 @@
+"""What an agent writes of its raw disks: when, how often, and what becomes of failures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from localvolume.disks.telling import DisksTelling
+from localvolume.kube.access.auth import find_access
+from localvolume.kube.client import Client, MergePatch
+from localvolume.kube.errors import ApiError
+from localvolume.kube.informer import Informer
+from localvolume.kube.kinds import STORAGE_CAPACITIES
+from localvolume.kube.objects import CSIStorageCapacity, Node
+from localvolume.kube.ownpod import OwnPod
+from localvolume_lab.sandbox import Sandbox
+from tests.decisions.support_disks import disk, planned
+from tests.suite.until import until_async
+
+ANNOTATION = "localvolume.dev/disks"
+LABELS = {"localvolume.dev/node": "n1", "csi.storage.k8s.io/managed-by": "localvolume-disks"}
+META = {"name": "n1", "uid": "uid-1", "labels": {"kubernetes.io/hostname": "n1"}}
+
+
+@dataclass
+class Scene:
+    """A node's role, an API server in memory, and the writes that were made so far."""
+
+    sandbox: Sandbox
+    client: Client
+    telling: DisksTelling
+    writes: list[tuple[str, str]] = field(default_factory=list)
+    """The verb, and the error's reason or ""."""
+
+    async def there(self) -> list[CSIStorageCapacity]:
+        return list((await self.client.list_page(STORAGE_CAPACITIES)).items)
+
+    async def notes(self) -> list[str]:
+        return [one.metadata.annotations.get(ANNOTATION, "") for one in await self.there()]
+
+    async def until_told(self, *names: str) -> None:
+        def fits(notes: list[str]) -> bool:
+            return len(notes) == 1 and all(f'"/dev/{name}"' in notes[0] for name in names)
+
+        await until_async(self.notes, fits)
+
+
+@contextlib.asynccontextmanager
+async def scene(tmp_path: Path, between: float = 0.0) -> AsyncIterator[Scene]:
+    made: list[Scene] = []
+
+    def seen(verb: str, kind: Any, _: float, error: ApiError | None, *__: object) -> None:
+        if verb in ("create", "patch", "delete") and kind is STORAGE_CAPACITIES and made:
+            made[0].writes.append((verb, "" if error is None else error.reason))
+
+    async with Sandbox(controllers=False) as sandbox:
+        access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
+        async with Client(access, user_agent="test", on_request=seen) as client:
+            informer = Informer(
+                client,
+                STORAGE_CAPACITIES,
+                namespace="default",
+                label_selector=",".join(f"{key}={value}" for key, value in LABELS.items()),
+                on_change=lambda *_: telling.changed(),
+            )
+            telling = DisksTelling(
+                client=client,
+                informer=informer,
+                namespace="default",
+                nodes={"n1": msgspec.convert({"metadata": META}, Node)},
+                own_pod=OwnPod(client, "default", ""),
+                node_name="n1",
+                between=between,
+            )
+            made.append(Scene(sandbox, client, telling))
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(informer.run()), group.create_task(telling.run())]
+                yield made[0]
+                for task in tasks:
+                    task.cancel()
+
+
+async def test_it_is_written_when_it_changes_and_only_then(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        here.telling.tell(planned(disk("sda")))
+        await here.until_told("sda")
+        for _ in range(5):
+            here.telling.tell(planned(disk("sda")))
+            here.telling.changed()
+            await asyncio.sleep(0.05)
+        here.telling.tell(planned(disk("sda"), disk("sdb")))
+        await here.until_told("sda", "sdb")
+        assert here.writes == [("create", ""), ("patch", "")]
+        (there,) = await here.there()
+        assert there.capacity is None
+        assert [one.kind for one in there.metadata.owner_references] == ["Node"]
+
+
+async def test_changes_wait_for_their_time_and_the_last_one_counts(tmp_path: Path) -> None:
+    async with scene(tmp_path, between=1.5) as here:
+        here.telling.tell(planned(disk("sda")))
+        await here.until_told("sda")
+        began = time.monotonic()
+        for number in range(30):
+            here.telling.tell(planned(disk(f"sd{number}")))
+            await asyncio.sleep(0.1)
+        await here.until_told("sd29")
+        assert len(here.writes) <= 2 + (time.monotonic() - began) / 1.5
+
+
+async def test_it_is_taken_back_once_no_disks_are_configured(tmp_path: Path) -> None:
+    """Soon, whatever else waits for its time, and by one request."""
+    async with scene(tmp_path, between=3600.0) as here:
+        here.telling.tell(planned(disk("sda")))
+        await here.until_told("sda")
+        here.telling.tell(None)
+        await until_async(here.there, lambda found: found == [])
+        await asyncio.sleep(0.5)
+        assert here.writes == [("create", ""), ("delete", "")]
+
+
+async def test_nothing_is_taken_back_before_the_first_look_at_the_disks(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        body = {
+            "metadata": {"name": "of-before", "namespace": "default", "labels": LABELS},
+            "storageClassName": "localvolume-disks",
+        }
+        await here.client.create(STORAGE_CAPACITIES, body)
+        here.writes.clear()
+        await until_async(lambda: len(here.telling.informer.items), lambda count: count == 1)
+        here.telling.changed()
+        await asyncio.sleep(0.3)
+        assert here.writes == []
+        here.telling.tell(planned(disk("sda")))
+        await here.until_told("sda")
+        # The watch may show it a moment longer; then it is deleted in vain.
+        done = [one for one in here.writes if one != ("delete", "NotFound")]
+        assert done == [("delete", ""), ("create", "")]
+
+
+async def test_what_others_write_into_it_is_put_right(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        here.telling.tell(planned(disk("sda")))
+        await here.until_told("sda")
+        (there,) = await here.there()
+        lie = MergePatch({"metadata": {"annotations": {ANNOTATION: "{}"}}})
+        await here.client.patch(STORAGE_CAPACITIES, there.metadata.name, lie, "default")
+        await here.until_told("sda")
+
+
+@pytest.mark.parametrize("status", [403, 500])
+async def test_a_failure_is_said_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    with caplog.at_level(logging.WARNING, "localvolume.disks"):
+        async with scene(tmp_path) as here:
+            fault = here.sandbox.faults.answer(status, verb="create", times=2)
+            here.telling.tell(planned(disk("sda")))
+            await here.until_told("sda")
+            assert fault.hits == 2
+    assert len(caplog.records) == 1
+    assert "raw disks are told of again" in caplog.text

@@ -1,0 +1,180 @@
+"""Raw disks in `status`: what agents tell of them, and what one that was taken over may not do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localvolume.cli.seeing.page.model import page_data
+from localvolume.cli.seeing.status.disks import told_in
+from localvolume.cli.seeing.status.overview import overview
+from localvolume.cli.seeing.status.tables import print_status
+from localvolume.disks.model import DiskPlan
+from localvolume.disks.plan.told import MOST, Telling, manifest, note_of
+from localvolume.kube.objects import CSIStorageCapacity, OwnerReference
+from localvolume.volumes.manifest import NodeFacts
+from tests.decisions.support_disks import disk, inside, planned
+from tests.decisions.support_seeing import NOW, agent, facts, node, room
+
+
+def disks_of(plan: DiskPlan | str, name: str = "n1") -> CSIStorageCapacity:
+    note = plan if isinstance(plan, str) else note_of(plan)
+    owner = OwnerReference(api_version="v1", kind="Pod", name="lvp", uid="p")
+    body = manifest(Telling(note, NodeFacts(name, f"uid-{name}", name), owner), "lvp")
+    return msgspec.convert(body, CSIStorageCapacity)
+
+
+def seen(*things: Any, **more: Any) -> dict[str, Any]:
+    return {one["name"]: one for one in overview(facts(*things, **more))["nodes"]}
+
+
+PLAN = planned(disk("sda"), inside(disk("sdb"), signature="ext4"))
+
+
+def test_a_node_has_the_disks_that_its_agent_tells_of() -> None:
+    found = seen(node(), node("n2"), agent(), agent("n2"), disks_of(PLAN))
+    first, second = found["n1"]["disks"]
+    assert first == {
+        "path": "/dev/disk/by-id/wwn-0x5000sda",
+        "device": "/dev/sda",
+        "sizeBytes": 100 * 2**30,
+        "model": "SAMSUNG_MZ7",
+        "serial": "S-sda",
+        "wwn": "naa.5000sda",
+        "transport": "sata",
+        "class": "fast",
+        "verdict": "format",
+        "code": "",
+        "reason": "it is blank, and ssds matches it: ext4 for fast; the plan is not approved",
+        "plan": PLAN.digest,
+        "approved": False,
+    }
+    assert (second["verdict"], second["code"], second["approved"]) == ("hold", "signature", None)
+    assert found["n1"]["disksLeftOut"] == 0
+    # Of the other node no agent tells.
+    assert (found["n2"]["disks"], found["n2"]["disksLeftOut"]) == (None, None)
+
+
+def test_no_disks_are_none_and_what_cannot_be_read_is_unknown() -> None:
+    assert seen(disks_of(planned()))["n1"]["disks"] == []
+    unread = seen(agent(), without={"csistoragecapacities": "not allowed"})
+    assert unread["n1"]["disks"] is None
+
+
+def test_the_object_for_disks_is_no_room_of_a_pool() -> None:
+    found = seen(disks_of(PLAN), room("made", "4Gi"))["n1"]
+    assert [one["class"] for one in found["rooms"]] == ["made"]
+    assert found["pools"] == []
+
+
+def test_a_node_of_which_only_disks_are_known_is_listed() -> None:
+    assert list(seen(node("n3"), agent("n1"), disks_of(PLAN, "n3"))) == ["n1", "n3"]
+
+
+def test_the_wide_table_has_disks_and_pools(capsys: pytest.CaptureFixture[str]) -> None:
+    note = {"localvolume.dev/pools": '{"fast":{"totalBytes":4096,"usedBytes":1024}}'}
+    more = json.dumps({**json.loads(note_of(PLAN)), "more": 3})
+    known = facts(disks_of(more), room("made", "1Ki", annotations=note))
+    print_status(overview(known), NOW, wide=False)
+    assert "RAW DISK" not in capsys.readouterr().out
+    print_status(overview(known), NOW, wide=True)
+    lines = capsys.readouterr().out.splitlines()
+    (row,) = (line for line in lines if "wwn-0x5000sda" in line)
+    path = "/dev/disk/by-id/wwn-0x5000sda"
+    assert row.split()[:6] == ["n1", path, "100Gi", "SAMSUNG_MZ7", "fast", "format"]
+    (row,) = (line for line in lines if line.split()[1:2] == ["fast"])
+    assert row.split() == ["n1", "fast", "0", "0", "1Ki", "4Ki"]
+    assert "n1: 3 more raw disks" in lines
+
+
+def like(**changes: Any) -> str:
+    (one, *_) = json.loads(note_of(PLAN))["disks"]
+    return json.dumps({"disks": [{**one, **changes}]})
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "",
+        "no JSON",
+        "[" * 100_000,
+        "[]",
+        '{"disks": null}',
+        '{"disks": {"a": 1}}',
+        "1" * 5000,
+    ],
+)
+def test_what_is_no_such_note_tells_of_nothing(note: str) -> None:
+    assert seen(node(), disks_of(note))["n1"]["disks"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"path": ""}, {"path": 1}, {"verdict": "wiped"}, {"verdict": []}, {"verdict": None}],
+)
+def test_what_no_agent_writes_of_a_disk_is_left_out_and_counted(change: dict[str, Any]) -> None:
+    assert told_in(like(**change)) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        ({"sizeBytes": -1}, None),
+        ({"sizeBytes": 10**400}, None),
+        ({"sizeBytes": True}, None),
+        ({"model": ["x"]}, ""),
+        ({"approved": "yes"}, None),
+        ({"reason": "x" * 10_000}, "x" * 500),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_unknown(change: dict[str, Any], read: object) -> None:
+    disks, left_out = told_in(like(**change))
+    assert disks is not None
+    assert (len(disks), left_out) == (1, 0)
+    one = disks[0]
+    assert [one[key] for key in change] == [read]
+
+
+def test_an_agent_that_tells_of_thousands_has_most_of_them_counted() -> None:
+    one = json.loads(like())["disks"][0]
+    disks, more = told_in(json.dumps({"disks": [one] * 5000, "more": 5}))
+    assert disks is not None
+    assert (len(disks), more) == (MOST, 5000 - MOST + 5)
+
+
+HOSTILE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(HOSTILE, HOSTILE)
+def test_no_note_ends_who_looks(value: object, text: object) -> None:
+    """Not the JSON, not the tables, and not the page."""
+    notes = [
+        json.dumps(value),
+        json.dumps({"disks": value, "more": text}),
+        like(path=text, verdict=value),
+        like(model=text, reason=text, sizeBytes=value, plan=value, approved=text),
+    ]
+    for note in notes:
+        pools = {"localvolume.dev/pools": note}
+        known = overview(facts(disks_of(note), room("made", "1Gi", annotations=pools)))
+        json.dumps(known)
+        print_status(known, NOW, wide=True)
+        page_data(known, {})
+
+
+def test_what_one_agent_tells_is_of_its_own_node_alone() -> None:
+    """The admission policies hold it to its own label; what it says of others does not count."""
+    lie = json.loads(note_of(PLAN))
+    lie["node"] = "n2"
+    found = seen(node(), node("n2"), disks_of(json.dumps(lie)), disks_of(planned(), "n2"))
+    assert len(found["n1"]["disks"]) == 2
+    assert found["n2"]["disks"] == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 
 from playwright.async_api import Page, ViewportSize, async_playwright
 
+from localvolume.volumes.moments import written
 from localvolume_lab.sandbox import Sandbox
 from localvolume_lab.sandbox.api import Api
 from localvolume_lab.sandbox.kinds import (
@@ -67,6 +70,37 @@ class Cluster:
             "maximumVolumeSize": "30Gi",
         }
         self._make(STORAGE_CAPACITIES, f"room-{made['metadata']['uid']}", room, "default")
+
+    def tells(self, node: str, *, pools: Any = None, disks: Any = None) -> None:
+        """What the node's agent has written down; a text is written as it is."""
+        notes = {"pools": pools, "disks": disks}
+        for what, note in notes.items():
+            if note is None:
+                continue
+            text = note if isinstance(note, str) else json.dumps(note)
+            manager = {"pools": "localvolume", "disks": "localvolume-disks"}[what]
+            body = {
+                "metadata": {
+                    "labels": {NODE: node, "csi.storage.k8s.io/managed-by": manager},
+                    "annotations": {f"localvolume.dev/{what}": text},
+                },
+                "storageClassName": "localvolume-disks" if what == "disks" else "made-too",
+                "nodeTopology": {"matchLabels": {HOSTNAME: node}},
+            }
+            self._make(STORAGE_CAPACITIES, f"{what}-of-{node}", body, "default")
+
+    def node_event(self, node: str, reason: str, message: str, ago_seconds: float) -> None:
+        """A warning of our agent about its Node."""
+        source = {"component": "local-volume-provisioner", "host": node}
+        event = {
+            "involvedObject": {"kind": "Node", "name": node, "uid": node},
+            "reason": reason,
+            "message": message,
+            "type": "Warning",
+            "source": source,
+            "lastTimestamp": written(time.time() - ago_seconds),
+        }
+        self._make(EVENTS, f"{node}.{reason.lower()}", event, "default")
 
     def controller(self) -> None:
         self._pod("lvp-controller", "ReplicaSet")
@@ -197,6 +231,11 @@ class Seen:
         """For people to look at."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         await self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+    async def whole(self, name: str) -> None:
+        """All of it, also what is below the window."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        await self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
     async def overhang(self) -> int:
         """By how many pixels the page is wider than its window."""

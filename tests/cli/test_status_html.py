@@ -6,6 +6,7 @@ import json
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import ViewportSize
@@ -71,6 +72,123 @@ async def test_the_file_shows_the_figures_of_the_json_and_asks_nobody(
         await seen.shot(f"why-{window['width']}-{scheme}")
         assert seen.complaints == []
         assert set(seen.requests) <= {file.as_uri(), "data:,"}
+
+
+GIB = 2**30
+POOLS = {
+    "fast": {"totalBytes": 100 * GIB, "usedBytes": 37 * GIB},
+    "slow": 4000 * GIB,
+    "quick": {"totalBytes": 10 * GIB, "usedBytes": 99 * GIB},
+}
+
+
+def disk(name: str, verdict: str, reason: str, **more: Any) -> dict[str, Any]:
+    path = f"/dev/disk/by-id/wwn-0x5002538e{name}"
+    told = {"path": path, "device": f"/dev/{name}", "sizeBytes": 447 * GIB, "model": "SAMSUNG_MZ7"}
+    return {**told, "serial": f"S45{name}", "verdict": verdict, "reason": reason, **more}
+
+
+DISKS = {
+    "disks": [
+        disk("sdb", "format", "it is blank; the plan is not approved", **{"class": "fast"}),
+        disk("sdc", "hold", "it holds LVM2_member", code="signature", **{"class": "fast"}),
+        disk("sdd", "done", "it was formatted, and is mounted at /mnt/fast/sdd"),
+        disk("sda", "skip", "ssds: it has 240Gi, less than 400Gi"),
+    ],
+    "more": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("window", "scheme"),
+    [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light")],
+    ids=["desktop", "desktop-dark", "phone"],
+)
+async def test_pools_are_bars_and_raw_disks_are_there_with_what_is_planned(
+    tmp_path: Path, window: ViewportSize, scheme: str
+) -> None:
+    async with cluster(tmp_path) as (_, made, kubeconfig):
+        small(made)
+        made.tells("worker-0", pools=POOLS, disks=DISKS)
+        # Of 59 GiB; half of that is written.
+        made.annotate("local-pv-00007", **{"localvolume.dev/pool": "fast/id-of-fast"})
+        made.tells("worker-1", disks={"disks": []})
+        made.node_event("worker-2", "PoolWarning", "pool fast: its data is 81 % full", 600)
+        file = await file_of(kubeconfig, tmp_path)
+    async with browser(window, scheme) as seen:
+        await opened(seen, file)
+        pools = seen.page.locator("#nodes .pool")
+        assert [" ".join((await one.inner_text()).split()) for one in await pools.all()] == [
+            "fast: 1 volume 37Gi used, 59Gi promised, 63Gi free of 100Gi",
+            "quick: 0 volumes, 0 promised of 10Gi",
+            "slow: 0 volumes, 0 promised of 3.9Ti",
+        ]
+        bars = pools.locator(".stack")
+        # A bar without what is used would look like an empty pool.
+        assert await bars.count() == 1
+        widths = [
+            box["width"]
+            for part in ("bound", "promised", "free-room")
+            if (box := await bars.locator(f"span.{part}").bounding_box())
+        ]
+        assert [round(100 * width / sum(widths)) for width in widths] == [37, 22, 41]
+        rows = await seen.page.locator("#disks tbody tr").all()
+        assert len(rows) == 4
+        first = await rows[0].inner_text()
+        for text in ("worker-0", "wwn-0x5002538esdb", "/dev/sdb", "447Gi", "fast", "↻ format"):
+            assert text in first
+        assert "it is blank; the plan is not approved" in first
+        assert "! hold" in await rows[1].inner_text()
+        assert "worker-0: 2 more" in await seen.text("#disks")
+        nodes = await seen.text("#nodes")
+        assert "6 raw disks" in nodes
+        assert "0 raw disks" in nodes
+        problem = seen.page.locator("#problems tbody tr", has_text="81 % full")
+        assert "10m ago" in await problem.inner_text()
+        assert await seen.overhang() <= 0
+        await seen.page.locator("#nodes").scroll_into_view_if_needed()
+        await seen.whole(f"pools-and-disks-{window['width']}-{scheme}")
+        assert seen.complaints == []
+
+
+async def test_if_no_agent_tells_of_raw_disks_they_are_not_known(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, made, kubeconfig):
+        made.fill(nodes=2, volumes=1)
+        file = await file_of(kubeconfig, tmp_path)
+    async with browser() as seen:
+        await opened(seen, file)
+        assert "no agent tells of any" in await seen.text("#disks")
+        assert (await seen.text("#disks h2")).split() == ["Raw", "disks", "?"]
+
+
+async def test_an_agent_that_was_taken_over_changes_nothing_but_its_own_rows(
+    tmp_path: Path,
+) -> None:
+    """What it writes is shown as text, cut, or not at all."""
+    lie = disk("sdb", "format", ATTACKS[0], model=RIGHT_TO_LEFT + ATTACKS[1], serial="s" * 1500)
+    huge = {"disks": [lie, {**lie, "verdict": "wiped"}, *[lie] * 100], "more": 10**300}
+    async with cluster(tmp_path) as (_, made, kubeconfig):
+        made.fill(nodes=2, volumes=1)
+        made.tells("worker-0", pools={ATTACKS[0]: 5, "x": 10**400}, disks=huge)
+        made.tells("worker-1", pools="[" * 90_000, disks=DISKS)
+        made.node("worker-2")
+        made.tells("worker-2", disks='{"disks": 7}')
+        file = await file_of(kubeconfig, tmp_path)
+        for form in ("json", "yaml", "wide"):
+            assert await said("status", "-o", form, "--kubeconfig", str(kubeconfig))
+    async with browser(PHONE) as seen:
+        await opened(seen, file)
+        shown = await seen.text("body")
+        assert ATTACKS[0] in shown
+        assert RIGHT_TO_LEFT not in shown
+        assert "wiped" not in shown
+        assert "worker-0: 39 more, worker-1: 2 more" in shown
+        assert "it holds LVM2_member" not in shown  # Beyond the first 50 rows.
+        await seen.page.locator("#disks button.more").click()
+        assert "it holds LVM2_member" in await seen.text("#disks")
+        assert await seen.page.evaluate("window.hacked") is None
+        assert await seen.overhang() <= 0
+        assert seen.complaints == []
 
 
 async def test_without_the_picture_there_is_a_table_and_without_a_mouse_the_keys(

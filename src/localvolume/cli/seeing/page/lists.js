@@ -38,8 +38,8 @@ function table(place, key, rows, columns) {
 
 function plain(get) { return (cell, row) => cell.text(get(row)); }
 
-// `rows` null: they could not be read.
-function section(id, title, rows, columns, none) {
+// `rows` null: they could not be read, or for another reason are `unknown`.
+function section(id, title, rows, columns, none, unknown = "Not known: it could not be read.") {
   const place = d3.select(`#${id}`);
   place.selectAll("h2, .empty").remove();
   const head = place.insert("h2", ":first-child").text(`${title} `);
@@ -47,7 +47,7 @@ function section(id, title, rows, columns, none) {
   table(place, id, rows || [], columns);
   if (rows === null || !rows.length) {
     place.append("p").attr("class", "quiet empty")
-      .text(rows === null ? "Not known: it could not be read." : none);
+      .text(rows === null ? unknown : none);
   }
 }
 
@@ -136,21 +136,74 @@ function nodeBar(cell, node) {
   place.append("div").attr("class", "quiet").text(text);
 }
 
+// What is used, what is promised beyond that, and the rest: together as large as the pool is.
+function poolBar(place, pool) {
+  const total = pool.totalBytes, used = pool.usedBytes;
+  const promised = Math.min(Math.max((pool.promisedBytes || 0) - used, 0), total - used);
+  const text = `${size(used)} used, ${size(pool.promisedBytes)} promised, ${size(total - used)} free `
+    + `of ${size(total)}`;
+  stack(place.append("div"), [
+    { look: "bound", size: used }, { look: "promised", size: promised },
+    { look: "free-room", size: total - used - promised },
+  ], `pool ${pool.name}: ${text}`);
+  place.append("div").attr("class", "quiet").text(text);
+}
+
 function poolsOf(cell, node) {
-  const place = cell.append("div");
+  const place = cell.attr("class", "wide").append("div");
   if (node.pools === null) { place.text(UNKNOWN); return; }
   for (const pool of node.pools) {
-    place.append("div").text(`${pool.name}: ${several(pool.volumeCount, "volume", "volumes")}, `
-      + `${size(pool.promisedBytes)} promised`
-      + (pool.totalBytes === null ? "" : ` of ${size(pool.totalBytes)}`));
+    const one = place.append("div").attr("class", "pool");
+    const held = several(pool.volumeCount, "volume", "volumes");
+    if (pool.usedBytes === null || pool.totalBytes === null) {
+      one.text(`${pool.name}: ${held}, ${size(pool.promisedBytes)} promised`
+        + (pool.totalBytes === null ? "" : ` of ${size(pool.totalBytes)}`));
+    } else {
+      one.append("div").text(`${pool.name}: ${held}`);
+      poolBar(one, pool);
+    }
   }
   for (const room of node.rooms || []) {
     place.append("div").attr("class", "quiet").text(`class ${room.class}: `
       + `${size(room.roomBytes)} free, largest volume ${size(room.largestBytes)}`);
   }
+  if (node.disks !== null) {
+    place.append("div").attr("class", "quiet")
+      .text(several(node.disks.length + node.disksLeftOut, "raw disk", "raw disks"));
+  }
   if (node.lastDiskEvent) {
     place.append("div").attr("class", "quiet")
       .text(`raw disks: ${node.lastDiskEvent.reason}: ${node.lastDiskEvent.message}`);
+  }
+}
+
+const VERDICTS = { done: "good", format: "busy", link: "busy", mount: "busy", hold: "warning" };
+
+function disksOf(nodes) {
+  const told = nodes.filter((node) => node.disks !== null);
+  section("disks", "Raw disks", told.length || !nodes.length
+    ? told.flatMap((node) => node.disks.map((disk) => ({ ...disk, node: node.name }))) : null, [
+    ["Node", plain((row) => row.node)],
+    ["Disk", (cell, row) => {
+      const place = cell.append("div");
+      place.append("div").text(row.path);
+      place.append("div").attr("class", "quiet")
+        .text([row.device === row.path ? "" : row.device, row.model, row.serial]
+          .filter((text) => text).join(", "));
+    }],
+    ["Size", plain((row) => size(row.sizeBytes))],
+    ["For class", plain((row) => row.class)],
+    ["Verdict", (cell, row) => {
+      const health = VERDICTS[row.verdict];
+      if (health) tag(cell, health, row.verdict); else cell.append("span").text(row.verdict);
+    }],
+    ["Why", plain((row) => row.reason)],
+  ], "No node has any.", "Not known: no agent tells of any. An agent does if its configuration has "
+    + "the key disks.");
+  const more = told.filter((node) => node.disksLeftOut)
+    .map((node) => `${node.name}: ${node.disksLeftOut} more`);
+  if (more.length) {
+    d3.select("#disks").append("p").attr("class", "quiet empty").text(more.join(", "));
   }
 }
 
@@ -173,6 +226,7 @@ function lists(data, now) {
     ["About", (cell, row) => asking(cell, row.ask, row.about)],
     ["Node", plain((row) => row.node)],
     ["What", plain((row) => row.reason)],
+    ["Said", plain((row) => (row.said ? `${since(row.said, now)} ago` : ""))],
     ["Do", plain((row) => row.do)],
   ], data.unknown.length ? "None of what could be read." : "None known.");
   section("claims", "Waiting claims", data.claims, [
@@ -203,6 +257,7 @@ function lists(data, now) {
     ["Pools and disks", poolsOf],
     ["Waiting", plain((row) => count(row.claimsWaiting))],
   ], "No node has anything of localvolume.");
+  disksOf(data.nodes);
 }
 
 function volumeTable(volumes, now) {

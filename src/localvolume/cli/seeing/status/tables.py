@@ -255,7 +255,7 @@ def _print_pools(nodes: Sequence[Shape]) -> None:
         (
             node["name"],
             pool["name"],
-            str(pool["volumes"]),
+            str(pool["volumeCount"]),
             size(pool["promisedBytes"]),
             size(pool["usedBytes"]),
             size(pool["totalBytes"]),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 _BUILT = frozenset(
-    {"controlplane", "kubectl", "kubelet", "csi-sanity", "csi-sidecars", "snapshots"}
+    {"controlplane", "coredns", "kubectl", "kubelet", "csi-sanity", "csi-sidecars", "snapshots"}
 )
 
 
@@ -210,6 +210,19 @@ def _controlplane() -> str | None:
 
 
 @functools.cache
+def _coredns() -> str | None:
+    """Builds it where it is not there yet, and says so."""
+    from localvolume_lab.controlplane import ComponentsMissing
+    from localvolume_lab.controlplane.node import dns
+
+    try:
+        dns.provide()
+    except ComponentsMissing as problem:
+        return _go() or f"no name server: {problem}"
+    return None
+
+
+@functools.cache
 def _csi_tools(*names: str) -> str | None:
     """Builds those that are not there yet, and says so."""
     from localvolume_lab.controlplane import ComponentsMissing
@@ -320,6 +333,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "btrfs": functools.partial(_filesystem, "btrfs"),
     "cni": _cni,
     "controlplane": _controlplane,
+    "coredns": _coredns,
     "csi-sanity": functools.partial(_csi_tools, "csi-sanity"),
     "csi-sidecars": _csi_sidecars,
     "ext4": functools.partial(_filesystem, "ext4"),

@@ -12,6 +12,7 @@ import pytest
 
 from localvolume_lab.controlplane import assets, build, ports
 from localvolume_lab.controlplane.assets import COMPONENTS, ComponentsMissing
+from localvolume_lab.controlplane.node import dns
 from tests.suite.until import until
 
 # Behaves as far as we use it; what it is asked goes to the file GO_CALLS.
@@ -125,6 +126,26 @@ def test_a_failed_build_says_why_and_leaves_nothing(
     monkeypatch.setenv("GO_FAILS", "go: x@v1: dial tcp: lookup proxy: no such host")
     with pytest.raises(ComponentsMissing, match="needs the network once"):
         build.build(lambda _text: None)
+
+
+def test_the_name_server_is_built_once_in_a_place_of_its_own(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GO_FAILS", "go: x@v1: dial tcp: lookup proxy: no such host")
+    with pytest.raises(ComponentsMissing, match="building CoreDNS v1") as raised:
+        dns.provide(lambda _text: None)
+    # Who has the control plane's executables has no name server.
+    assert "(or GOPROXY)" in str(raised.value)
+    monkeypatch.delenv("GO_FAILS")
+    said: list[str] = []
+    program = dns.provide(said.append)
+    assert os.access(program, os.X_OK)
+    assert program.parent.parent == machine / "cache" / "local-volume-provisioner"
+    assert not program.is_relative_to(assets.cache_home())
+    assert "Building CoreDNS v1" in said[0]
+    assert dns.provide(said.append) == program
+    assert [line for line in calls(machine, "build") if "gitVersion" in line] == []
+    assert len(calls(machine, "build")) == 2
 
 
 def test_an_interrupted_build_is_swept_up_by_the_next(machine: Path) -> None:

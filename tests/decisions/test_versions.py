@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from localvolume_lab.controlplane.assets import build_directory, kubernetes_version
+from localvolume_lab.controlplane.assets import build_directory, kubernetes_version, pinned
+from localvolume_lab.controlplane.node import dns
 from tests.versions import __main__ as versions
 
 RELEASES = versions.releases()
@@ -25,6 +26,12 @@ def test_every_module_of_kubernetes_is_of_that_release(release: str) -> None:
     assert len(replaced) > 20
     expected = f"v0{version.removeprefix('v1')}"
     assert [one for one in replaced if one[0] != one[1] or one[2] != expected] == []
+
+
+@pytest.mark.parametrize("module", ["k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"])
+def test_the_name_server_has_the_modules_of_the_components(module: str) -> None:
+    """What Go compiled for these serves again."""
+    assert pinned(module, dns.SOURCE) == f"v0{kubernetes_version().removeprefix('v1')}"
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -47,10 +47,15 @@ class Assets:
 
 def kubernetes_version(source: Path = SOURCE) -> str:
     """The release that the build makes, such as "v1.34.4"; go.mod is where it is set."""
+    return pinned("k8s.io/kubernetes", source)
+
+
+def pinned(module: str, source: Path) -> str:
+    """The release of a module that the go.mod in `source` requires."""
     text = (source / "go.mod").read_text(encoding="utf-8")
-    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", text, re.MULTILINE)
-    if found is None:
-        raise ComponentsMissing("components/go.mod requires no k8s.io/kubernetes")
+    required = rf"^(?:require)?\s*{re.escape(module)} (v\S+)(?: // indirect)?$"
+    if (found := re.search(required, text, re.MULTILINE)) is None:
+        raise ComponentsMissing(f"{source.name}/go.mod requires no {module}")
     return found[1]
 
 
@@ -64,10 +69,15 @@ def cache_home() -> Path:
 
 def build_directory(source: Path = SOURCE) -> Path:
     """The place of the build of exactly that source for this machine's kind of processor."""
+    return cache_home() / f"{kubernetes_version(source)}-{digest_of(source)}"
+
+
+def digest_of(source: Path) -> str:
+    """What only a build of exactly that source has, on this machine's kind of processor."""
     digest = hashlib.sha256(platform.machine().encode())
     for name in ("main.go", "go.mod", "go.sum"):
         digest.update((source / name).read_bytes())
-    return cache_home() / f"{kubernetes_version(source)}-{digest.hexdigest()[:16]}"
+    return digest.hexdigest()[:16]
 
 
 def given_directory() -> Path | None:

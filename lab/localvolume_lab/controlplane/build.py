@@ -1,4 +1,4 @@
-"""Building the control plane's executables, once, with the Go toolchain, outside the tree."""
+"""Building executables of Go sources here, once, with the Go toolchain, outside the tree."""
 
 import contextlib
 import fcntl
@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from localvolume_lab.controlplane.assets import (
@@ -78,12 +79,12 @@ def provide(names: Iterable[str] = PLANE, say: Say | None = None) -> Assets:
 
 
 def needed_go(source: Path = SOURCE) -> tuple[int, int]:
-    """The Go release that the components' go.mod asks for, such as (1, 24)."""
+    """The Go release that the go.mod in `source` asks for, such as (1, 24)."""
     found = re.search(
         r"^go (\d+)\.(\d+)", (source / "go.mod").read_text(encoding="utf-8"), re.MULTILINE
     )
     if found is None:
-        raise ComponentsMissing("components/go.mod names no Go release")
+        raise ComponentsMissing(f"{source.name}/go.mod names no Go release")
     return int(found[1]), int(found[2])
 
 
@@ -133,27 +134,71 @@ def _go_version(go: Path) -> tuple[tuple[int, int], str] | None:
     return (int(found[1]), int(found[2])), answer.stdout.strip()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """An executable, and what it is compiled of: `source` has main.go, go.mod and go.sum."""
+
+    source: Path
+    #: The directory that has it, in the cache, and names by which it is called beside its own.
+    target: Path
+    binary: str
+    links: Sequence[str] = ()
+    #: How it is called in sentences, and how long it takes.
+    title: str
+    expectation: str
+    #: String variables of Go that are set, such as a release.
+    stamps: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def purpose(self) -> str:
+        return "the control plane" if self.source == SOURCE else self.title
+
+
 def build(
     say: Say = to_stderr, source: Path = SOURCE, components: Sequence[str] = COMPONENTS
 ) -> Path:
-    """Build into the cache unless it is there; returns the directory with a link per component.
+    """Build the components into the cache unless they are there; returns their directory.
 
-    `source` has main.go, go.mod and go.sum, maybe of another release; its executable is those
-    `components`. Only one process builds at a time, the others wait for its result. What is there
-    is whole: it appears under its name by one rename. Raises ComponentsMissing when it cannot be
-    built.
+    `source` may be of another release; its executable is those `components`. Raises
+    ComponentsMissing when it cannot be built.
     """
-    target = build_directory(source)
-    if (target / BINARY).exists():
-        return target
     version = kubernetes_version(source)
-    if source == SOURCE:
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    stamps = {
+        "gitVersion": version,
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+    }
+    recipe = Recipe(
+        source=source,
+        target=build_directory(source),
+        binary=BINARY,
+        links=components,
+        title=f"Kubernetes {version} components",
+        expectation=EXPECTATION,
+        stamps={f"k8s.io/component-base/version.{key}": value for key, value in stamps.items()},
+    )
+    return follow(recipe, say)
+
+
+def follow(recipe: Recipe, say: Say = to_stderr) -> Path:
+    """Build into the cache unless it is there; returns the directory with the executable.
+
+    Only one process builds at a time, the others wait for its result. What is there is whole: it
+    appears under its name by one rename. Raises ComponentsMissing when it cannot be built.
+    """
+    target = recipe.target
+    if (target / recipe.binary).exists():
+        return target
+    if recipe.source == SOURCE:
         go = find_go()
     else:
-        go = find_go(need=needed_go(source), purpose=f"Kubernetes {version}")
+        go = find_go(need=needed_go(recipe.source), purpose=recipe.purpose)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _only_builder(target, say):
-        if (target / BINARY).exists():
+    with _only_builder(recipe, say):
+        if (target / recipe.binary).exists():
             return target
         # Under the lock nobody else writes here: what lies around is of a build that was cut off.
         for leftover in target.parent.glob(f"{target.name}.partial-*"):
@@ -161,11 +206,11 @@ def build(
         partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
         partial.mkdir()
         try:
-            say(f"Building Kubernetes {version} components with {go} ({EXPECTATION})")
+            say(f"Building {recipe.title} with {go} ({recipe.expectation})")
             with Progress(say) as progress:
-                _compile(go, source, partial / BINARY, progress)
-            for name in components:
-                (partial / name).symlink_to(BINARY)
+                _compile(go, recipe, partial / recipe.binary, progress)
+            for name in recipe.links:
+                (partial / name).symlink_to(recipe.binary)
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -174,27 +219,18 @@ def build(
 
 
 @contextlib.contextmanager
-def _only_builder(target: Path, say: Say) -> Iterator[None]:
-    with open(f"{target}.lock", "wb") as lock:
+def _only_builder(recipe: Recipe, say: Say) -> Iterator[None]:
+    with open(f"{recipe.target}.lock", "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("Another process is building the control plane; waiting for it")
+            say(f"Another process is building {recipe.purpose}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _compile(go: Path, source: Path, output: Path, progress: Progress) -> None:
-    version = kubernetes_version(source)
-    major, minor, _ = version.removeprefix("v").split(".", 2)
-    stamp = {
-        "gitVersion": version,
-        "gitMajor": major,
-        "gitMinor": minor,
-        "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z",
-    }
-    flags = " ".join(f"-X k8s.io/component-base/version.{k}={v}" for k, v in stamp.items())
+def _compile(go: Path, recipe: Recipe, output: Path, progress: Progress) -> None:
+    flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in recipe.stamps.items())])
     packages = 0
 
     def fetched_or_named(line: str) -> None:
@@ -208,19 +244,19 @@ def _compile(go: Path, source: Path, output: Path, progress: Progress) -> None:
         progress.step()
 
     progress.phase("fetching modules", None)
-    _run([str(go), "list", "-mod=readonly", "-deps", "."], source, fetched_or_named)
+    _run([str(go), "list", "-mod=readonly", "-deps", "."], recipe, fetched_or_named)
     progress.phase("compiling packages", packages)
-    options = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v", "-ldflags", f"-s -w {flags}"]
-    _run([str(go), "build", *options, "-o", str(output), "."], source, compiled)
+    options = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v", "-ldflags", flags]
+    _run([str(go), "build", *options, "-o", str(output), "."], recipe, compiled)
 
 
-def _run(argv: list[str], source: Path, on_line: Callable[[str], None]) -> None:
-    """Run a go command in the components' module; raises ComponentsMissing with its last words."""
+def _run(argv: list[str], recipe: Recipe, on_line: Callable[[str], None]) -> None:
+    """Run a go command in the source's module; raises ComponentsMissing with its last words."""
     environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
     last_words: deque[str] = deque(maxlen=12)
     with subprocess.Popen(
         argv,
-        cwd=source,
+        cwd=recipe.source,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -239,15 +275,16 @@ def _run(argv: list[str], source: Path, on_line: Callable[[str], None]) -> None:
                 # Interrupted: go's compilers are its children, so the whole group ends.
                 os.killpg(child.pid, signal.SIGKILL)
     if code != 0:
-        raise ComponentsMissing(_explain(argv, list(last_words)))
+        raise ComponentsMissing(_explain(argv, recipe, list(last_words)))
 
 
-def _explain(argv: list[str], last_words: list[str]) -> str:
+def _explain(argv: list[str], recipe: Recipe, last_words: list[str]) -> str:
     said = "\n".join(f"  {line}" for line in last_words if line)
-    what = f"building the control plane failed in `go {argv[1]}`"
+    what = f"building {recipe.purpose} failed in `go {argv[1]}`"
     if any(sign in said for sign in _NETWORK_SIGNS):
+        helps = "GOPROXY, or KUBEBUILDER_ASSETS" if recipe.source == SOURCE else "GOPROXY"
         return (
             f"{what}: the Go modules could not be fetched; it needs the network once "
-            f"(or GOPROXY, or KUBEBUILDER_ASSETS):\n{said}"
+            f"(or {helps}):\n{said}"
         )
     return f"{what}:\n{said}"

@@ -37,10 +37,6 @@ class Layout:
         return self.directory / "kubelet.json"
 
     @property
-    def kubeconfig(self) -> Path:
-        return self.directory / "kubelet-kubeconfig"
-
-    @property
     def containerd_config(self) -> Path:
         return self.directory / "containerd.toml"
 

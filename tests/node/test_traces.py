@@ -13,7 +13,7 @@ import pytest
 
 from localvolume.host.loop.users import loop_status, loops_on
 from localvolume_lab.controlplane import ControlPlane
-from localvolume_lab.controlplane.node import KubeletClient, KubeletNode, NodeFailed
+from localvolume_lab.controlplane.node import KubeletClient, KubeletNode, NodeFailed, NodeNetwork
 from localvolume_lab.controlplane.node.cgroups import PREFIX, layout
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_program import Program
@@ -27,10 +27,15 @@ pytestmark = pytest.mark.needs("kubelet", "loop")
 SCRIPT = """
 import json, os, sys
 from localvolume_lab.controlplane import ControlPlane
-from localvolume_lab.controlplane.node import KubeletNode
+from localvolume_lab.controlplane.node import KubeletNode, NodeNetwork
 
-with ControlPlane(node_controllers=True) as plane, KubeletNode(plane, "lost") as node:
-    print(json.dumps([node.holder, str(node.directory), str(plane.directory)]), flush=True)
+with (
+    ControlPlane(node_controllers=True) as plane,
+    NodeNetwork(plane) as network,
+    KubeletNode(plane, "lost", network=network) as node,
+):
+    places = [str(node.directory), str(network.directory), str(plane.directory)]
+    print(json.dumps([[node.holder, network.holder], places]), flush=True)
     sys.stdin.read()
 """
 
@@ -182,6 +187,31 @@ def test_a_stopped_node_leaves_nothing_and_starts_again(
     assert machine() == before
 
 
+@pytest.mark.needs("coredns")
+def test_a_stopped_network_of_nodes_leaves_nothing(
+    node_plane: ControlPlane, tmp_path: Path
+) -> None:
+    before = machine()
+    with NodeNetwork(node_plane, tmp_path / "network") as network:
+        traces = Traces.of(network.holder, str(network.directory))
+        # Of links, only nodes have one to the machine.
+        assert traces.left().keys() == {"processes", "groups"}
+    until(traces.left, lambda left: not left)
+    assert machine() == before
+
+
+@pytest.mark.needs("coredns")
+def test_a_network_without_its_name_server_says_so(
+    node_plane: ControlPlane, tmp_path: Path
+) -> None:
+    with NodeNetwork(node_plane, tmp_path / "network") as network:
+        network.check()
+        network.run(["busybox", "killall", "coredns"])
+        with pytest.raises(NodeFailed, match="coredns ended by itself"):
+            until(network.check)
+
+
+@pytest.mark.needs("coredns")
 def test_a_killed_owner_takes_the_node_along() -> None:
     before = machine()
     owner = subprocess.Popen(
@@ -189,15 +219,13 @@ def test_a_killed_owner_takes_the_node_along() -> None:
     )
     with owner:
         assert owner.stdout is not None
-        holder, directory, plane_directory = json.loads(owner.stdout.readline())
-        traces = Traces.of(holder, directory)
-        assert len(traces.left()["processes"]) >= 4
+        holders, places = json.loads(owner.stdout.readline())
+        traces = [Traces.of(*one) for one in zip(holders, places[:2], strict=True)]
+        assert len(traces[0].left()["processes"]) >= 4
+        assert len(traces[1].left()["processes"]) >= 3
         owner.kill()
-    until(traces.left, lambda left: not left)
-    until(
-        lambda: [path for path in (directory, plane_directory) if os.path.exists(path)],
-        lambda left: not left,
-    )
+    until(lambda: [one.left() for one in traces], lambda left: left == [{}, {}])
+    until(lambda: [path for path in places if os.path.exists(path)], lambda left: not left)
     assert machine() == before
 
 

@@ -9,7 +9,8 @@ from localvolume_lab.controlplane.node.world import STATE
 
 #: The image of the process that holds a pod's namespaces.
 PAUSE = "localvolume.test/pause:1"
-#: Private to the node's own network; nothing outside has a route to it.
+#: Private to the node's own network, or to those of nodes that are joined: nothing outside has a
+#: route to it.
 POD_SUBNET = "10.244.0.0/24"
 BRIDGE = "cni0"
 
@@ -85,7 +86,7 @@ disabled_plugins = [
 """
 
 
-def network(layout: Layout) -> str:
+def network(layout: Layout, subnet: str) -> str:
     """A CNI network list: one bridge, addresses from one range, the node as the way out."""
     bridge: dict[str, Any] = {
         "type": "bridge",
@@ -93,7 +94,7 @@ def network(layout: Layout) -> str:
         "isGateway": True,
         "ipam": {
             "type": "host-local",
-            "ranges": [[{"subnet": POD_SUBNET}]],
+            "ranges": [[{"subnet": subnet}]],
             "routes": [{"dst": "0.0.0.0/0"}],
             "dataDir": str(layout.state / "addresses"),
         },
@@ -101,10 +102,16 @@ def network(layout: Layout) -> str:
     return json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}, indent=1)
 
 
-def kubelet(layout: Layout, cgroup: str, client_certificate: Path | None) -> str:
+def kubelet(
+    layout: Layout,
+    cgroup: str,
+    client_certificate: Path | None,
+    name_server: tuple[str, str] | None,
+) -> str:
     """KubeletConfiguration, as the JSON that its YAML also is.
 
-    Without the certificate of a client it serves nobody; with it, the API server alone.
+    Without the certificate of a client it serves nobody; with it, the API server alone. The name
+    server is its address and the domain of Services.
     """
     config: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -146,6 +153,9 @@ def kubelet(layout: Layout, cgroup: str, client_certificate: Path | None) -> str
         # needs it.
         "featureGates": {"DynamicResourceAllocation": False},
     }
+    if name_server is not None:
+        address, config["clusterDomain"] = name_server
+        config["clusterDNS"] = [address]
     if client_certificate is not None:
         config["authentication"]["x509"] = {"clientCAFile": str(client_certificate)}
     return json.dumps(config, indent=1)

@@ -1,4 +1,5 @@
-"""The link between the machine and a node's network, so that the API server reaches kubelet."""
+"""The links of a node's network: to the machine, so that the API server reaches kubelet, and to the
+router between nodes, so that their pods reach each other."""
 
 import ipaddress
 import json
@@ -10,6 +11,9 @@ from localvolume_lab.controlplane.node.requirements import NodeFailed, program
 
 #: For benchmarks of network devices (RFC 2544): on no network that anybody else uses.
 RANGE = ipaddress.ip_network("198.18.0.0/15")
+#: The router's, at its end of every link. What nobody routes will do: only a node's own routes name
+#: it, and it need have nothing in common with the node's address.
+_ROUTER = "169.254.1.1"
 
 
 def make(holder: int) -> str:
@@ -38,6 +42,44 @@ def node_commands(address: str) -> list[list[str]]:
     return [
         ["ip", "address", "add", f"{address}/30", "dev", "eth0"],
         ["ip", "link", "set", "eth0", "up"],
+    ]
+
+
+def join(router: int, node: int) -> str:
+    """A pair of links between the networks of these processes; returns the name of the router's.
+
+    It goes with either network. Raises NodeFailed.
+    """
+    name, peer = f"lvnode{node}", "eth1"
+    ends = ["name", name, "netns", str(router), "type", "veth", "peer", "name", peer]
+    _run([program("ip"), "link", "add", *ends, "netns", str(node)])
+    return name
+
+
+def forwarding() -> list[str]:
+    """What is to be run in a network that hands on what is for others."""
+    return ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]
+
+
+def router_commands(name: str, address: str, subnet: str) -> list[list[str]]:
+    """What is to be run at the router's end of a link, for a node's own address and its pods'."""
+    return [
+        ["ip", "address", "add", f"{_ROUTER}/32", "dev", name],
+        ["ip", "link", "set", name, "up"],
+        ["ip", "route", "add", address, "dev", name],
+        # A link of the node's earlier start may still be on its way out.
+        ["ip", "route", "replace", subnet, "via", address, "dev", name],
+    ]
+
+
+def joined_commands(address: str) -> list[list[str]]:
+    """What is to be run in a node that was joined: all that it has no other way to is there."""
+    return [
+        # Else it would ask for the router as from the API server's address, which the router has.
+        ["ip", "address", "add", f"{address}/32", "dev", "eth1"],
+        ["ip", "link", "set", "eth1", "up"],
+        # CNI has the node hand on what is for its pods.
+        ["ip", "route", "add", "default", "via", _ROUTER, "dev", "eth1", "onlink"],
     ]
 
 

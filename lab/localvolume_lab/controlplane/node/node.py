@@ -15,6 +15,7 @@ from localvolume_lab.controlplane.node.client import KubeletClient
 from localvolume_lab.controlplane.node.holding import Keeper
 from localvolume_lab.controlplane.node.images import pause_image
 from localvolume_lab.controlplane.node.kept import Kept
+from localvolume_lab.controlplane.node.network import NodeNetwork
 from localvolume_lab.controlplane.plane import ControlPlane
 
 
@@ -30,7 +31,9 @@ class KubeletNode(Kept):
     `plane`: running, with `node_controllers=True`, else the node keeps the taint of a new one.
     `directory`: for logs and configuration (a temporary one of ours is removed); kubelet's own
     directory is `state` below it. `labels`: of the Node. `client`: what the API server proves
-    itself with; without it, logs and exec do not work. `kubelet_args`: they come last, and so win.
+    itself with; without it, logs and exec do not work. `network`: what it shares with other nodes,
+    running; without it, pods reach those of their own node alone, and know no names.
+    `kubelet_args`: they come last, and so win.
     """
 
     def __init__(
@@ -41,12 +44,13 @@ class KubeletNode(Kept):
         *,
         labels: Mapping[str, str] | None = None,
         client: KubeletClient | None = None,
+        network: NodeNetwork | None = None,
         kubelet_args: Sequence[str] = (),
         assets: Assets | None = None,
     ) -> None:
         super().__init__(plane, directory)
         self.name = name
-        self._labels, self._client = dict(labels or {}), client
+        self._labels, self._client, self._network = dict(labels or {}), client, network
         self._kubelet_args = tuple(kubelet_args)
         self._assets = assets
 
@@ -64,7 +68,12 @@ class KubeletNode(Kept):
         self.address = link.make(keeper.holder)
         for argv in link.node_commands(self.address):
             self.run(argv)
-        self._write_configuration(keeper.cgroup)
+        subnet = configuration.POD_SUBNET
+        if self._network is not None:
+            subnet = self._network.join(self.name, keeper.holder, self.address)
+            for argv in link.joined_commands(self.address):
+                self.run(argv)
+        self._write_configuration(keeper.cgroup, subnet)
         containerd = f"--config={self._layout.containerd_config}"
         self._launch("containerd", [requirements.program("containerd"), containerd])
         answers = ["ctr", "--address", self._layout.socket, "version"]
@@ -75,14 +84,16 @@ class KubeletNode(Kept):
         self._launch("kubelet", [str(program), *self._kubelet_flags()])
         self.wait_ready(deadline - time.monotonic())
 
-    def _write_configuration(self, cgroup: str) -> None:
+    def _write_configuration(self, cgroup: str, subnet: str) -> None:
         layout = self._layout
         runc, plugins = requirements.program("runc"), requirements.plugins()
         layout.containerd_config.write_text(configuration.containerd(layout, runc, plugins))
         layout.cni.mkdir(exist_ok=True)
-        (layout.cni / "pods.conflist").write_text(configuration.network(layout))
+        (layout.cni / "pods.conflist").write_text(configuration.network(layout, subnet))
         certificate = None if self._client is None else self._client.certificate
-        layout.kubelet_config.write_text(configuration.kubelet(layout, cgroup, certificate))
+        server = None if self._network is None else self._network.name_server
+        kubelet = configuration.kubelet(layout, cgroup, certificate, server)
+        layout.kubelet_config.write_text(kubelet)
 
     def _kubelet_flags(self) -> list[str]:
         labels = ",".join(f"{key}={value}" for key, value in self._labels.items())

@@ -306,5 +306,5 @@ def test_on_a_node_it_has_the_nodes_own_facts(
     assert row["verdict"] == "publish"
     by_name = {one["name"]: one for one in found.json("host/disks.json")}
     loop = by_name[os.path.basename(disk.path)]
-    assert loop["bytes"] > 1 << 20
+    assert loop["capacityBytes"] > 1 << 20
     assert loop["backingFile"]

@@ -41,7 +41,7 @@ def test_a_node_with_its_volumes_claims_and_agent(lab: Lab, seeing: Seeing) -> N
     pod = agent_pod(lab.objects, lab.node)
     status = seeing.ask("status", "--node", lab.node, "-o", "json").json
     (node,) = status["nodes"]
-    assert node["agent"] == {"state": "ready", "why": "", "pod": f"default/{pod}"}
+    assert node["agent"] == {"state": "ready", "reason": "", "pod": f"default/{pod}"}
     assert node["exists"] is True
     (found,) = node["classes"]
     assert found["name"] == cls.name
@@ -75,7 +75,7 @@ def test_a_pool_as_large_as_its_agent_says(dynamic: DynamicLab, seeing: Seeing) 
         return found
 
     whole = int(size) - int(size) % 2**20
-    wanted = {"name": "fast", "volumes": 1, "promisedBytes": 8 * 2**20, "totalBytes": whole}
+    wanted = {"name": "fast", "volumeCount": 1, "promisedBytes": 8 * 2**20, "totalBytes": whole}
     (found,) = dynamic.until(pools, lambda found: found and found[0]["totalBytes"] == whole)
     used = found.pop("usedBytes")
     assert found == wanted

@@ -12,10 +12,16 @@ import stat
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 #: The processor's name for containers by the kernel's name for it.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class Packed(Protocol):
+    """A layer that is a tar, or becomes one."""
+
+    def tar(self) -> bytes: ...
 
 
 class Layer:
@@ -64,12 +70,18 @@ class Layer:
 def write(
     path: Path,
     reference: str,
-    layers: Sequence[Layer],
+    layers: Sequence[Packed],
     *,
     command: Sequence[str],
     environment: Mapping[str, str],
+    stop_signal: str = "SIGTERM",
+    volumes: Sequence[str] = (),
 ) -> None:
-    """An archive of one image, `reference` with a tag; the first layer is the lowest."""
+    """An archive of one image, `reference` with a tag; the first layer is the lowest.
+
+    `stop_signal`: by which its containers are asked to end. `volumes`: where each container has an
+    empty directory of its own, if its pod mounts nothing at just that path.
+    """
     tars = [layer.tar() for layer in layers]
     digests = [hashlib.sha256(tar).hexdigest() for tar in tars]
     machine = os.uname().machine
@@ -79,6 +91,8 @@ def write(
         "config": {
             "Env": [f"{key}={value}" for key, value in environment.items()],
             "Cmd": list(command),
+            "StopSignal": stop_signal,
+            "Volumes": {path: {} for path in volumes},
         },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
         "history": [{"created_by": "localvolume"} for _ in digests],

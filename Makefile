@@ -8,7 +8,7 @@ CLIENT := build/$(if $(ARCH),$(ARCH)/)localvolume-flexvolume
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test coverage soak versions check bench lock format clean guest-kernel flexvolume-client image release helm manifests docs reference site-version
+.PHONY: help install demo test coverage soak versions databases check bench lock format clean guest-kernel flexvolume-client image release helm manifests docs reference site-version
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -44,6 +44,9 @@ soak: $(DEV) ## what draws at random: kills, faults, tests in any order (MINUTES
 
 versions: $(DEV) ## what talks to a control plane, on the oldest and the newest Kubernetes (first time: 20 minutes more; RELEASE=v1.32)
 	$(BIN)/python -m tests.versions $(RELEASE)
+
+databases: $(DEV) ## PostgreSQL, Kafka and Cassandra on volumes of real nodes (first time: fetches 250 MB; needs root, Maven, mmdebstrap; ONLY=kafka)
+	$(BIN)/python -m tests.databases $(ONLY)
 
 guest-kernel: $(DEV) ## a newer kernel for tests in guests, in the cache: they take half the time (needs root, mmdebstrap)
 	$(BIN)/python -m tests.kernel.fetch

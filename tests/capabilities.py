@@ -290,6 +290,14 @@ def _image() -> str | None:
 
 
 @functools.cache
+def _databases() -> str | None:
+    """Images of databases can be made."""
+    from tests.databases.support_images import missing as missing_for_databases
+
+    return "; ".join(missing_for_databases()) or None
+
+
+@functools.cache
 def _kubectl() -> str | None:
     if shutil.which("kubectl") is not None:
         return None
@@ -314,6 +322,7 @@ def _takes(name: str) -> tuple[str, ...]:
 _FILESYSTEM = ("loop", "mount", "unshare")
 _TAKES = {
     "btrfs": (*_FILESYSTEM, "mkfs.btrfs"),
+    "databases": ("root", "mmdebstrap"),
     "ext4": (*_FILESYSTEM, "mkfs.ext4"),
     "fuse": ("root",),
     "image": ("root", "buildah", "mmdebstrap", "mount", "unshare", "flexclient"),
@@ -336,6 +345,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "coredns": _coredns,
     "csi-sanity": functools.partial(_csi_tools, "csi-sanity"),
     "csi-sidecars": _csi_sidecars,
+    "databases": _databases,
     "ext4": functools.partial(_filesystem, "ext4"),
     "flexclient": lambda: None,
     "fuse": _fuse,

@@ -248,7 +248,7 @@ EVENTS: dict[str, Reason] = {
     "PoolProblem": Reason(
         "Warning",
         "Node",
-        "A pool cannot be used, or cannot enforce sizes as it should. Repeated each hour.",
+        "A pool cannot be used, or cannot enforce sizes as it should.",
         "The message has the commands: [what happens when](../pools.md#what-happens-when).",
     ),
     "PoolWarningOver": Reason(
@@ -269,6 +269,12 @@ EVENTS: dict[str, Reason] = {
         "The API server refused the node's CSIStorageCapacity, so the scheduler does not know its"
         " room.",
         "Compare the agent's rights with [Rights](../rights.md).",
+    ),
+    "CapacityNotPublishedOver": Reason(
+        "Normal",
+        "Node",
+        "What `CapacityNotPublished` said is over.",
+        _NOTHING,
     ),
     # The agent as a whole
     "ConfigurationInvalid": Reason(
@@ -300,6 +306,12 @@ EVENTS: dict[str, Reason] = {
         "The kubelet does not accept the agent as the CSI driver, so pods with its volumes wait. "
         "The message has the kubelet's words.",
         "[Look at what it says](../csi.md#when-something-is-wrong). The agent tries again.",
+    ),
+    "CSIRegistrationFailedOver": Reason(
+        "Normal",
+        "Node",
+        "The kubelet accepts the agent as the CSI driver after all.",
+        _NOTHING,
     ),
     # Snapshots
     "SnapshotCreationFailed": Reason(

@@ -445,6 +445,7 @@ def test_not_being_allowed_to_write_is_said_once_and_waited_out(lab: Lab) -> Non
         # What is no longer wanted is no longer refused.
         publisher.room()
         until(lambda: role.refused, lambda text: text == "")
+        assert lab.event(lab.node, capacityrole.EVENT_REFUSED_OVER)["type"] == "Normal"
         allow(lab, [READ, WRITE, EVENTS])
         publisher.room(a=GIB, b=GIB)
         publisher.says(a="1Gi", b="1Gi")

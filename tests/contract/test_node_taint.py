@@ -8,18 +8,21 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from localvolume.agent.taint import Due, NotReadyTaint
+from localvolume.agent.taint import EVENT_FAILED, EVENT_REMOVED, Due, NotReadyTaint
 from localvolume.config.model import Configuration
 from localvolume.kube.access.auth import find_access
-from localvolume.kube.client import Client
+from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import LookAgain
 from localvolume.kube.events import EventRecorder
-from localvolume.kube.kinds import NODES
+from localvolume.kube.kinds import EVENTS, NODES
 from localvolume.kube.objects import Node
+from localvolume.kube.standing import AGAIN_SECONDS
 from localvolume_lab.sandbox.sandbox import Sandbox
+from tests.suite.clock import Clock
 from tests.suite.until import until_async
 
 KEY = "example.com/not-ready"
@@ -33,6 +36,7 @@ class Setting:
     taint: NotReadyTaint
     node: Node
     looks: list[None]
+    spec: dict[str, Any]
 
     def asked(self, verb: str) -> int:
         return sum((one.verb, one.resource) == (verb, "nodes") for one in self.sandbox.requests)
@@ -42,13 +46,19 @@ class Setting:
         node = await self.client.get(NODES, "node")
         return any(taint.key == KEY for taint in node.spec.taints)
 
+    async def said(self) -> list[tuple[str, int]]:
+        """The reasons of all Events, and how often each was said."""
+        assert await self.taint.events.flush(60)
+        found = (await self.client.list_page(EVENTS)).items
+        return [(one.reason, one.count or 1) for one in found]
+
 
 @pytest.fixture
 async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
     async with Sandbox(controllers=False) as sandbox:
         access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
         async with Client(access, user_agent="test") as client:
-            spec = {"taints": [{"key": KEY, "effect": "NoSchedule"}]}
+            spec: dict[str, Any] = {"taints": [{"key": KEY, "effect": "NoSchedule"}]}
             node = await client.create(NODES, {"metadata": {"name": "node"}, "spec": spec})
             sandbox.requests.clear()
             looks: list[None] = []
@@ -62,7 +72,10 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
                 first_wait=0.01,
                 longest_wait=0.01,
             )
-            yield Setting(sandbox=sandbox, client=client, taint=taint, node=node, looks=looks)
+            async with taint.events.speaking(60):
+                yield Setting(
+                    sandbox=sandbox, client=client, taint=taint, node=node, looks=looks, spec=spec
+                )
 
 
 @contextlib.asynccontextmanager
@@ -123,3 +136,59 @@ async def test_a_refusal_is_said_once_however_often_it_is_tried(
     said = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert len(said) == 1
     assert "stays on the node" in said[0].getMessage()
+    clock = Clock()
+    clock.move_on(2 * AGAIN_SECONDS)
+    await asyncio.sleep(0.05)
+    assert await setting.said() == [(EVENT_FAILED, 1), (EVENT_REMOVED, 1)]
+
+
+@contextlib.asynccontextmanager
+async def refused_for_an_hour(setting: Setting) -> AsyncIterator[Clock]:
+    """Told so once more after an hour."""
+    setting.taint.first_wait = setting.taint.longest_wait = 3 * AGAIN_SECONDS
+    setting.sandbox.faults.answer(403, verb="patch", resource="nodes", times=1)
+    clock = Clock()
+    async with running(setting.taint):
+        await offered_twice(setting)
+        await until_async(setting.said, lambda said: said == [(EVENT_FAILED, 1)])
+        clock.move_on(AGAIN_SECONDS)
+        await until_async(setting.said, lambda said: said == [(EVENT_FAILED, 2)])
+        yield clock
+
+
+async def test_that_it_was_removed_by_hand_is_said_too(setting: Setting) -> None:
+    async with refused_for_an_hour(setting):
+        patch = MergePatch({"spec": {"taints": None}})
+        await setting.client.patch(NODES, "node", patch)
+        await setting.taint._remove(Due(setting.node.metadata.uid, KEY))
+        assert await setting.said() == [(EVENT_FAILED, 2), (EVENT_REMOVED, 1)]
+
+
+async def test_what_is_not_asked_for_any_more_is_not_said_again(setting: Setting) -> None:
+    async with refused_for_an_hour(setting) as clock:
+        looks = setting.taint.loop.looks
+        setting.taint.reconfigure(replace(ASKED, remove_node_not_ready_taint=False))
+        await until_async(lambda: setting.taint.loop.looks > looks)
+        clock.move_on(AGAIN_SECONDS)
+        await asyncio.sleep(0.05)
+        assert await setting.said() == [(EVENT_FAILED, 2)]
+
+
+async def test_what_was_said_before_it_was_removed_is_news_again(setting: Setting) -> None:
+    """Somebody may set another taint of that key just then, and the next attempt be refused."""
+    assert setting.taint._stays.stands("the taint stays: it is refused")
+    await setting.taint._remove(Due(setting.node.metadata.uid, KEY))
+    assert setting.taint._stays.stands("the taint stays: it is refused")
+
+
+async def test_that_the_node_is_gone_or_another_is_no_refusal(setting: Setting) -> None:
+    """The informer tells of it late."""
+    await setting.client.delete(NODES, "node", uid=setting.node.metadata.uid)
+    async with running(setting.taint):
+        await offered_twice(setting)
+        await until_async(lambda: setting.asked("get") > 2)
+        await setting.client.create(NODES, {"metadata": {"name": "node"}, "spec": setting.spec})
+        asked = setting.asked("get")
+        await until_async(lambda: setting.asked("get") > asked + 2)
+    assert await setting.said() == []
+    assert await setting.is_there()

@@ -38,6 +38,7 @@ from localvolume.host.lvm.commands import LogicalVolume, VolumeGroup
 from localvolume.host.process.workers import Workers
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.objects import Meta, StorageClass
+from localvolume.kube.standing import AGAIN_SECONDS
 from localvolume.volumes.capacity import GIB, MIB
 from localvolume.volumes.lvtags import encode
 from localvolume.volumes.manifest import PublishingOptions
@@ -55,6 +56,8 @@ from tests.decisions.support_dynamic import (
     storage_class,
     volume,
 )
+from tests.suite.clock import Clock
+from tests.suite.until import until_async
 
 
 def parameters(**given: str) -> Wish | list[str]:
@@ -294,7 +297,7 @@ class Said(EventRecorder):
         self.said.append((f"{about.kind} {about.name}", reason, message))
 
 
-def test_a_warning_is_said_once_for_each_change() -> None:
+async def test_a_warning_is_said_once_for_each_change() -> None:
     events = Said()
     alerts = Alerts(events, "node-1")
     full, meta = "its data is more than 80% full", "its metadata is more than 80% full"
@@ -318,7 +321,7 @@ def test_a_warning_is_said_once_for_each_change() -> None:
     assert events.said[0] == ("Node node-1", "PoolWarning", f"pool fast: {full}")
 
 
-def test_a_warning_and_a_problem_that_are_over_are_said_to_be() -> None:
+async def test_a_warning_and_a_problem_that_are_over_are_said_to_be() -> None:
     events = Said()
     alerts = Alerts(events, "node-1")
     alerts.tell([warned("full")])
@@ -333,6 +336,19 @@ def test_a_warning_and_a_problem_that_are_over_are_said_to_be() -> None:
         ("PoolProblemOver", "pool fast"),
         ("PoolWarningOver", "pool fast"),
     ]
+
+
+async def test_both_are_said_again_each_hour_while_there_is_such_a_pool() -> None:
+    clock, events = Clock(), Said()
+    alerts = Alerts(events, "node-1")
+    alerts.tell([warned("full"), warned("full", name="slow")])
+    alerts.tell_problems({"gone": "not there"})
+    # Nobody has it any more.
+    alerts.tell([warned("full")])
+    events.said.clear()
+    clock.move_on(AGAIN_SECONDS)
+    await until_async(lambda: len(events.said) == 2)
+    assert {text for _, _, text in events.said} == {"pool fast: full", "pool gone: not there"}
 
 
 def test_how_full_a_thin_pool_is_is_measured() -> None:

@@ -215,7 +215,10 @@ async def test_a_driver_that_is_refused_is_told_and_offered_again(kubelet: Kubel
         await kubelet.tells()
         assert role.problems == {}
         assert kubelet.value("localvolume_csi_registered") == 1
-        assert await kubelet.said() == [("CSIRegistrationFailed", text)]
+        assert await kubelet.said() == [
+            ("CSIRegistrationFailed", text),
+            ("CSIRegistrationFailedOver", "the kubelet has registered csi.localvolume.dev"),
+        ]
         assert (await status(kubelet.csi, "CreateVolume", name="v"))[1] == "no room"
 
 

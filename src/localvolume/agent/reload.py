@@ -6,21 +6,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
 
 from localvolume.agent.metrics import AgentMetrics
 from localvolume.config import loading
 from localvolume.config.live import LiveConfiguration
 from localvolume.config.model import Configuration, ConfigurationInvalid, Problem
 from localvolume.config.watcher import ConfigWatcher
+from localvolume.kube.standing import Say, Standing
 
 log = logging.getLogger(__name__)
 
 EVENT_INVALID = "ConfigurationInvalid"
 EVENT_CHANGED = "ConfigurationChanged"
-
-Say = Callable[[Literal["Normal", "Warning"], str, str], None]
-"""Sends an Event about the node: type, reason, message."""
 
 
 @dataclass(eq=False)
@@ -44,7 +41,7 @@ class Reload:
             for one in (self.directory, *self.also)
         ]
         self._live: LiveConfiguration | None = None
-        self._told: list[Problem] = []
+        self._invalidity = Standing(self.say, EVENT_INVALID, EVENT_CHANGED)
         self._first: asyncio.Future[LiveConfiguration] = asyncio.Future()
         self._on_change: Callable[[Configuration], None] | None = None
 
@@ -106,17 +103,13 @@ class Reload:
 
     def _recovered(self) -> None:
         """Say that the reported problems are over; they are reported again if they come back."""
-        if self._told:
-            self.say("Normal", EVENT_CHANGED, "the configuration is valid again")
-            self._told = []
+        self._invalidity.over("the configuration is valid again")
 
     def _invalid(self, problems: list[Problem], consequence: str) -> None:
         self.metrics.configuration_valid.set(0)
-        if problems == self._told:
+        text = "; ".join(str(problem) for problem in problems)
+        if not self._invalidity.stands(f"invalid configuration, {consequence}: {text}"):
             return
-        self._told = problems
         self.metrics.configuration_reloads.labels("invalid").inc()
         for problem in problems:
             log.error("invalid configuration: %s", problem)
-        text = "; ".join(str(problem) for problem in problems)
-        self.say("Warning", EVENT_INVALID, f"invalid configuration, {consequence}: {text}"[:1000])

@@ -20,6 +20,7 @@ from localvolume.kube.errors import ApiError, LookAgain, NotThere
 from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.kinds import NODES
 from localvolume.kube.objects import Node
+from localvolume.kube.standing import Standing
 from localvolume.reconcile.loop import Loop
 from localvolume.reconcile.runner import Failing, Runner
 
@@ -85,6 +86,7 @@ class NotReadyTaint:
             ended=lambda *_: self.loop.wake(),
             backoff=lambda: Backoff(self.first_wait, self.longest_wait),
         )
+        self._stays = Standing(self._event, EVENT_FAILED, EVENT_REMOVED)
         self._done: set[Due] = set()
         self._seen_to: tuple[Due, Configuration] | None = None
         self._looks_left = 0
@@ -118,6 +120,8 @@ class NotReadyTaint:
             self._looks_left = 2 if due else 0
             if due:
                 self.look_at_volumes()
+        if due is None:
+            self._stays.forget()
         if due is None or self._looks_left:
             return 0.0
         self._runner.offer(due.uid, due)
@@ -141,11 +145,14 @@ class NotReadyTaint:
             raise LookAgain("it is not to be removed any more")
         patch = without_taints(node, due.key)
         if patch is None:
-            log.info("the node has no taint %s", due.key)
+            text = f"the node has no taint {due.key}"
+            log.info("%s", text)
+            self._stays.over(text)
         else:
             changed = await self.client.patch(NODES, self.node_name, patch)
             text = f"removed the taint {due.key}: the node's volumes are offered"
             log.info("%s", text)
+            self._stays.forget()
             self._event("Normal", EVENT_REMOVED, text)
             if without_taints(changed, due.key) is not None:
                 raise LookAgain("its taints are being changed")
@@ -159,10 +166,10 @@ class NotReadyTaint:
             return wait
         wait, text = failing.again(error.after), str(error)
         log.info("taint %s: tried again in %.1f s: %s", due.key, wait, text)
-        if text != failing.note and not isinstance(error, LookAgain | NotThere):
-            failing.note = text
+        if isinstance(error, LookAgain | NotThere):
+            return wait
+        if self._stays.stands(f"the taint {due.key} stays: {text}"):
             log.warning("the taint %s stays on the node: %s", due.key, text)
-            self._event("Warning", EVENT_FAILED, f"the taint {due.key} stays: {text}")
         return wait
 
     def _event(self, type_: EventType, reason: str, text: str) -> None:

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from localvolume.config.model import Configuration
@@ -26,11 +27,13 @@ from localvolume.host.inotify import DirectoryWatcher
 from localvolume.host.process.workers import Workers
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.events import EventRecorder, ObjectRef
+from localvolume.kube.standing import Standing
 from localvolume.reconcile.loop import Loop
 
 log = logging.getLogger(__name__)
 
 REGISTRATION_FAILED: Final = "CSIRegistrationFailed"
+REGISTRATION_FAILED_OVER: Final = "CSIRegistrationFailedOver"
 
 _DIRECTORY_MODE: Final = 0o750
 _SOCKETS: Final = "plugins"
@@ -80,6 +83,8 @@ class CsiRole:
         self._renew_at = math.inf
         """When the kubelet, which refused the driver, is asked again (the loop's time)."""
         self._problems: dict[str, str] = {}
+        say = partial(self.events.event, ObjectRef.of_node(self.node_name))
+        self._refusal = Standing(say, REGISTRATION_FAILED, REGISTRATION_FAILED_OVER)
         self.loop = Loop(
             "csi", self._look, resync=lambda: self.paces.resync, at_resync=self._watcher.refresh
         )
@@ -175,15 +180,16 @@ class CsiRole:
         """The kubelet says why the driver is not registered, "" if it is."""
         self.metrics.registered.set(not error)
         if not error:
-            log.info("the kubelet has registered %s", CSI_DRIVER)
+            text = f"the kubelet has registered {CSI_DRIVER}"
+            log.info("%s", text)
+            self._refusal.over(text)
             self._backoff.reset()
             self._renew_at = math.inf
             self._trouble("csi registration", "")
             return
         text = f"the kubelet does not register {CSI_DRIVER}: {error}"
         self._trouble("csi registration", text)
-        node = ObjectRef.of_node(self.node_name)
-        self.events.event(node, "Warning", REGISTRATION_FAILED, text)
+        self._refusal.stands(text)
         self._renew_at = asyncio.get_running_loop().time() + self._backoff.next()
         self.loop.wake()
 

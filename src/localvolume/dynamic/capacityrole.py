@@ -33,6 +33,7 @@ from localvolume.dynamic.plan.capacity import (
 )
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
+from localvolume.kube.correlate import EventType
 from localvolume.kube.errors import (
     AlreadyThere,
     ApiError,
@@ -43,6 +44,7 @@ from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import STORAGE_CAPACITIES
 from localvolume.kube.objects import CSIStorageCapacity
+from localvolume.kube.standing import Standing
 from localvolume.reconcile.loop import Loop, Rest
 from localvolume.reconcile.runner import Failing, Runner
 from localvolume.volumes import marks
@@ -51,6 +53,7 @@ from localvolume.volumes.manifest import NodeFacts
 log = logging.getLogger(__name__)
 
 EVENT_REFUSED = "CapacityNotPublished"
+EVENT_REFUSED_OVER = "CapacityNotPublishedOver"
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ class CapacityRole:
         # Names that objects which are not ours have.
         self._taken: set[str] = set()
         self._said = ""
-        self._told = False
+        self._refusal = Standing(self._event, EVENT_REFUSED, EVENT_REFUSED_OVER)
 
     @property
     def refused(self) -> str:
@@ -227,14 +230,19 @@ class CapacityRole:
             self._taken.add(name)
 
     def _say(self) -> None:
-        """Say each refusal once: in the log, and on the Node as soon as that is known."""
+        """Say what is refused: in the log once, and on the Node as soon as that is known."""
         text = self.refused
         if text and not self._said:
             log.error("%s", text)
         self._said = text
-        if not text:
-            self._told = False
-        elif not self._told and self.events is not None and self._facts is not None:
-            self._told = True
-            name = self._facts.node.name
-            self.events.event(ObjectRef.of_node(name), "Warning", EVENT_REFUSED, text)
+        if self._facts is None:
+            self._refusal.forget()
+        elif text:
+            self._refusal.stands(text)
+        else:
+            self._refusal.over("storage capacities are not refused any more")
+
+    def _event(self, type_: EventType, reason: str, text: str) -> None:
+        if self.events is not None and self._facts is not None:
+            node = ObjectRef.of_node(self._facts.node.name)
+            self.events.event(node, type_, reason, text)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from localvolume.backends.model import PoolReport, Record
 from localvolume.config.model import Configuration, Served
@@ -43,6 +43,7 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from localvolume.kube.ownpod import OwnPod
+from localvolume.kube.standing import Standing
 from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.volumes import claims, marks
 from localvolume.volumes.hostdirs import misplaced
@@ -55,8 +56,7 @@ log = logging.getLogger(__name__)
 
 # Says on the Node what pools warn of and what is wrong with them.
 #
-# A warning is said once, also in the log. A problem is repeated on the Node each hour, where
-# `localvolume status` reads it; the role logs it once.
+# A warning is also logged here; a problem is logged by the role.
 
 EVENT_WARNING = "PoolWarning"
 """People must look at a pool before it becomes a problem."""
@@ -68,54 +68,41 @@ EVENT_WARNING_OVER = "PoolWarningOver"
 EVENT_PROBLEM_OVER = "PoolProblemOver"
 """What the Event of that name without `Over` said of this pool is not so any more."""
 
-_AGAIN_SECONDS = 3600.0
-
 
 class Alerts:
     """Told of every look; a warning that was gone and comes back is said again."""
 
     def __init__(self, events: EventRecorder, node_name: str) -> None:
-        self._events = events
-        self._node = ObjectRef.of_node(node_name)
-        self._said: dict[str, tuple[str, ...]] = {}
-        self._problems: dict[str, tuple[str, float]] = {}
+        self._say = partial(events.event, ObjectRef.of_node(node_name))
+        self._warnings: dict[str, Standing] = {}
+        self._problems: dict[str, Standing] = {}
 
     def tell(self, pools: Sequence[Pool]) -> None:
         """Say what is new. A pool that cannot be looked at keeps what was said of it."""
-        said: dict[str, tuple[str, ...]] = {}
+        for name in self._warnings.keys() - {pool.config.name for pool in pools}:
+            self._warnings.pop(name).forget()
         for pool in pools:
             name, report = pool.config.name, pool.report
-            before = self._said.get(name, ())
             if report.problem:
-                said[name] = before
                 continue
-            said[name] = tuple(report.warnings)
-            for text in report.warnings:
-                if text not in before:
-                    log.warning("pool %s: %s", name, text)
-                    self._events.event(self._node, "Warning", EVENT_WARNING, f"pool {name}: {text}")
-            if before and not report.warnings:
+            if name not in self._warnings:
+                self._warnings[name] = Standing(self._say, EVENT_WARNING, EVENT_WARNING_OVER)
+            known = self._warnings[name]
+            if report.warnings:
+                for text in known.stands(*(f"pool {name}: {one}" for one in report.warnings)):
+                    log.warning("%s", text)
+            elif known.over(f"pool {name}: its warnings are gone"):
                 log.info("pool %s: its warnings are gone", name)
-                self._over(EVENT_WARNING_OVER, name, "its warnings are gone")
-        self._said = said
 
     def tell_problems(self, problems: Mapping[str, str]) -> None:
-        """Say what is wrong, by the pool's name, if that is new or was said an hour ago."""
-        now = time.monotonic()
+        """Say what is wrong, by the pool's name."""
         for name in self._problems.keys() - problems.keys():
             log.info("pool %s: its problem is gone", name)
-            self._over(EVENT_PROBLEM_OVER, name, "its problem is gone")
-            del self._problems[name]
+            self._problems.pop(name).over(f"pool {name}: its problem is gone")
         for name, text in problems.items():
-            said, when = self._problems.get(name, ("", 0.0))
-            if said == text and now - when < _AGAIN_SECONDS:
-                continue
-            self._problems[name] = (text, now)
-            self._events.event(self._node, "Warning", EVENT_PROBLEM, f"pool {name}: {text}")
-
-    def _over(self, reason: str, name: str, text: str) -> None:
-        """`localvolume status` leaves out the warnings that were written before."""
-        self._events.event(self._node, "Normal", reason, f"pool {name}: {text}")
+            if name not in self._problems:
+                self._problems[name] = Standing(self._say, EVENT_PROBLEM, EVENT_PROBLEM_OVER)
+            self._problems[name].stands(f"pool {name}: {text}")
 
 
 RESYNC_SECONDS = 60.0

@@ -15,7 +15,9 @@ LONGEST: Final = 128
 OURS_ALONE: Final = frozenset(
     {
         "CSIRegistrationFailed",
+        "CSIRegistrationFailedOver",
         "CapacityNotPublished",
+        "CapacityNotPublishedOver",
         "ConfigurationChanged",
         "ConfigurationInvalid",
         "DiskFormatFailed",

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from localvolume.cli.seeing.reading import SELECTOR
+from localvolume.cli.seeing.said import OURS_ALONE
 from localvolume.cli.seeing.status.overview import overview
-from localvolume.cli.seeing.status.states import STATES
+from localvolume.cli.seeing.status.states import ENDS, STATES
 from localvolume.cli.seeing.status.tables import print_status
 from localvolume.cli.seeing.words import age, size
 from tests.decisions.support_seeing import (
@@ -457,7 +458,7 @@ def _of_node(*events: tuple[str, str, float]) -> list[str]:
 
 
 def _type_of(reason: str) -> str:
-    return "Normal" if reason.endswith("Over") else "Warning"
+    return "Normal" if reason in ENDS else "Warning"
 
 
 def test_what_was_said_of_a_pool_is_over_once_the_agent_says_so() -> None:
@@ -471,6 +472,37 @@ def test_what_was_said_of_a_pool_is_over_once_the_agent_says_so() -> None:
     assert len(_of_node(full, bad, ("PoolProblemOver", "pool a: gone", 850))) == 2
     newer = ("PoolProblem", "pool a: not mounted", 60.0)
     assert _of_node(bad, newer) == ["PoolProblem: pool a: not mounted"]
+    # Several warnings of one pool may be so, and a problem of each pool.
+    fills = ("PoolWarning", "pool a: fills", 60.0)
+    assert len(_of_node(full, fills)) == 2
+    assert _of_node(full, fills, ("PoolWarningOver", "pool a: gone", 30.0)) == []
+    assert len(_of_node(bad, ("PoolProblem", "pool b: no quota", 60.0))) == 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "end"),
+    [
+        ("CSIRegistrationFailed", "CSIRegistrationFailedOver"),
+        ("CapacityNotPublished", "CapacityNotPublishedOver"),
+        ("ConfigurationInvalid", "ConfigurationChanged"),
+        ("NodeTaintNotRemoved", "NodeTaintRemoved"),
+    ],
+)
+def test_what_was_said_of_a_node_is_over_once_the_agent_says_so(reason: str, end: str) -> None:
+    older, newer = (reason, "one thing", 900.0), (reason, "another", 800.0)
+    assert _of_node(older, newer) == [f"{reason}: another"]
+    assert _of_node(older, newer, (end, "well", 60.0)) == []
+    assert _of_node(older, (end, "well", 850.0), newer) == [f"{reason}: another"]
+    # Of anything else it says nothing.
+    disk = ("DiskFormatFailed", "sdb: no", 900.0)
+    assert _of_node(disk, ("DiskFormatFailed", "sdc: no", 800.0), (end, "well", 60.0)) == [
+        "DiskFormatFailed: sdc: no",
+        "DiskFormatFailed: sdb: no",
+    ]
+
+
+def test_what_ends_a_warning_is_a_word_of_an_agent_and_nobody_elses() -> None:
+    assert {*ENDS, *ENDS.values()} <= OURS_ALONE
 
 
 def test_a_problem_that_rests_on_an_event_says_when_that_was(

@@ -123,20 +123,32 @@ def last_word(facts: Facts, volume: PersistentVolume) -> SeenEvent | None:
     return event if seen is not None and facts.now - seen <= _STALE_SECONDS * 1.1 else None
 
 
-_OVER: Final = "Over"
+ENDS: Final = {
+    "CSIRegistrationFailedOver": "CSIRegistrationFailed",
+    "CapacityNotPublishedOver": "CapacityNotPublished",
+    "ConfigurationChanged": "ConfigurationInvalid",
+    "NodeTaintRemoved": "NodeTaintNotRemoved",
+    "PoolProblemOver": "PoolProblem",
+    "PoolWarningOver": "PoolWarning",
+}
+"""The Events on a Node that say that what another one said is over."""
+
+_AT_ONCE: Final = frozenset({"PoolWarning"})
+"""Of one pool, several of these may be so. Of the others above, only the newest is."""
+
 _POOL: Final = re.compile(r"pool \S+: ")
 
 
 def current_warnings(events: Sequence[SeenEvent]) -> Iterator[SeenEvent]:
     """Of our Events about a Node, newest first, the warnings of which nothing newer says that they
-    are over. The same words count once; a problem of a pool takes the place of an older one."""
+    are over, or takes their place. The same words count once."""
+    newest_only = frozenset(ENDS.values()) - _AT_ONCE
     ended, said = set(), set()
     for event in events:
         pool = _POOL.match(event.message)
         about = pool[0] if pool else ""
-        if about and event.reason.endswith(_OVER):
-            ended.add((event.reason.removesuffix(_OVER), about))
-        what = (event.reason, (about if event.reason == "PoolProblem" else "") or event.message)
+        ended.add((ENDS.get(event.reason), about))
+        what = (event.reason, about if event.reason in newest_only else event.message)
         if event.type == "Warning" and what not in said and (event.reason, about) not in ended:
             said.add(what)
             yield event

@@ -494,11 +494,24 @@ def test_what_was_said_of_a_node_is_over_once_the_agent_says_so(reason: str, end
     assert _of_node(older, newer, (end, "well", 60.0)) == []
     assert _of_node(older, (end, "well", 850.0), newer) == [f"{reason}: another"]
     # Of anything else it says nothing.
-    disk = ("DiskFormatFailed", "sdb: no", 900.0)
-    assert _of_node(disk, ("DiskFormatFailed", "sdc: no", 800.0), (end, "well", 60.0)) == [
-        "DiskFormatFailed: sdc: no",
-        "DiskFormatFailed: sdb: no",
-    ]
+    disks = ("DiskPlanChanged", "one", 900.0), ("DiskPlanChanged", "two", 800.0)
+    assert _of_node(*disks, (end, "well", 60.0)) == ["DiskPlanChanged: two", "DiskPlanChanged: one"]
+
+
+def test_what_failed_with_a_disk_is_over_once_it_is_a_volume() -> None:
+    b, c = (f'{name} ({{"serial":"a: b, {name}"}}, 10Gi)' for name in ("sdb", "sdc"))
+    older, newer = (
+        ("DiskFormatFailed", f"{b}: mkfs.ext4: no", 900.0),
+        ("DiskFormatFailed", f"{b}: {c}: it is the same", 800.0),
+    )
+    other = ("DiskFormatFailed", f"{c}: mkfs.ext4: no", 700.0)
+    left = f"DiskFormatFailed: {other[1]}"
+    assert _of_node(older, newer, other) == [left, f"DiskFormatFailed: {newer[1]}"]
+    done = f"{b} is a volume now: ext4 at /mnt/fast/b"
+    assert _of_node(older, newer, other, ("DiskFormatted", done, 60.0)) == [left]
+    mount = ("DiskMountFailed", f"{b}: no", 900.0)
+    assert len(_of_node(mount, ("DiskFormatted", done, 60.0))) == 1
+    assert _of_node(mount, ("DiskMounted", done, 60.0)) == []
 
 
 def test_what_ends_a_warning_is_a_word_of_an_agent_and_nobody_elses() -> None:

@@ -23,9 +23,11 @@ from localvolume.kube.events import EventRecorder
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import EVENTS, PERSISTENT_VOLUMES
 from localvolume.kube.ownpod import OwnPod
+from localvolume.kube.standing import AGAIN_SECONDS
 from localvolume_lab.sandbox.sandbox import Sandbox
 from tests.host.support_devices import LoopDevice, command
 from tests.host.support_disks import NODE, Bench, bench, in_place_of
+from tests.suite.clock import Clock
 from tests.suite.podmounts import host, pod
 from tests.suite.until import until_async
 
@@ -194,9 +196,39 @@ async def test_a_disk_that_failed_is_tried_again_after_a_while_and_not_before(
     assert {holds(good), holds(bad)} == {"ext4"}
 
 
-async def test_a_finished_disk_that_cannot_be_mounted_is_told_of(
-    setting: Setting, stack: contextlib.ExitStack
+@pytest.mark.parametrize("gone", ["filters", "approval", "disk"])
+async def test_a_failure_is_said_again_each_hour_while_the_disk_is_to_be_formatted(
+    setting: Setting,
+    stack: contextlib.ExitStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gone: str,
 ) -> None:
+    clock, attached = Clock(), contextlib.ExitStack()
+    with attached, in_place_of("mkfs.ext4", "exit 1", tmp_path / "bin", monkeypatch):
+        setting.bench.disk(attached)
+        await approve(setting)
+        async with setting.role() as role:
+            await setting.until_said("DiskFormatFailed")
+            await setting.look(role)
+            clock.move_on(AGAIN_SECONDS)
+            await setting.until_said("DiskFormatFailed", 2)
+            if gone == "disk":
+                attached.close()
+            elif gone == "approval":
+                setting.bench.approved = frozenset()
+            role.reconfigure(setting.configuration(**{"disks": None} if gone == "filters" else {}))
+            await setting.look(role)
+            clock.move_on(AGAIN_SECONDS)
+            await setting.look(role)
+            assert await setting.times("DiskFormatFailed") == 2
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_a_finished_disk_that_cannot_be_mounted_is_told_of(
+    setting: Setting, stack: contextlib.ExitStack, by_hand: bool
+) -> None:
+    clock = Clock()
     disk = setting.bench.disk(stack)
     await approve(setting)
     async with setting.role():
@@ -214,13 +246,21 @@ async def test_a_finished_disk_that_cannot_be_mounted_is_told_of(
         await setting.look(role)
         assert await setting.times("DiskMountFailed") == 1
         assert not is_mounted(setting)
+        clock.move_on(AGAIN_SECONDS)
+        await setting.until_said("DiskMountFailed", 2)
         # Somebody mends it.
         with open(disk.path, "r+b") as file:
             file.seek(4096)
             file.write(descriptors)
+        if by_hand:
+            command("mount", disk.path, place)
         await setting.look(role)
-        await setting.until_said("DiskMounted")
+        if not by_hand:
+            await setting.until_said("DiskMounted")
         assert is_mounted(setting)
+        clock.move_on(AGAIN_SECONDS)
+        await setting.look(role)
+        assert await setting.times("DiskMountFailed") == 2
 
 
 async def test_an_approval_outlives_a_change_of_something_else(

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -31,6 +31,7 @@ from localvolume.kube.events import EventRecorder, ObjectRef
 from localvolume.kube.informer import Informer
 from localvolume.kube.objects import PersistentVolume
 from localvolume.kube.ownpod import OwnPod
+from localvolume.kube.standing import Standing
 from localvolume.process.metrics import Metrics, gauge
 from localvolume.reconcile.loop import CannotLook, Loop, Rest
 from localvolume.volumes.capacity import quantity
@@ -98,6 +99,8 @@ class DisksRole:
             unreadable=UNREADABLE,
         )
         self._said: set[tuple[str, str]] = set()
+        self._failures: dict[tuple[str, str], Standing] = {}
+        """What failed, by its reason and the words that name the disk."""
         self._known_digest = ""
         self._last_digest: str | None = None
         self._tried: dict[str, float] = {}
@@ -130,6 +133,7 @@ class DisksRole:
         if config is None:
             self._metrics.tell(())
             self.tell(None)
+            self._forget_failures_but(set())
             return RESYNC_SECONDS
         named = {path_of(volume): name for name, volume in self.volumes.items.items()}
         named.pop("", None)
@@ -146,6 +150,9 @@ class DisksRole:
         found = plan(facts)
         self._metrics.tell(found.rows)
         self.tell(found)
+        mounts = {("DiskMountFailed", _named(row)) for row in found.rows if row.verdict == "mount"}
+        formats = {("DiskFormatFailed", _named(row)) for row in found.todo if found.approved}
+        self._forget_failures_but(mounts | formats)
         if found.digest != self._last_digest:
             self._last_digest = found.digest
             asyncio.get_running_loop().call_later(self.recheck_seconds, self.loop.wake)
@@ -215,15 +222,25 @@ class DisksRole:
             )
 
     def _tell(self, outcome: Outcome, done: str, failed: str) -> None:
-        disk = outcome.judged.disk
-        what = f"{disk.name} ({_identity(outcome.judged)}, {quantity(disk.size_bytes)})"
+        what = _named(outcome.judged)
         if outcome.failure:
-            self._say("Warning", failed, f"{what}: {outcome.failure}")
+            if (failed, what) not in self._failures:
+                self._failures[failed, what] = Standing(self._event, failed, done)
+            for text in self._failures[failed, what].stands(f"{what}: {outcome.failure}"):
+                log.warning("%s: %s", failed, text)
             return
-        self._said = {said for said in self._said if not said[1].startswith(what)}
+        if (failed, what) in self._failures:
+            self._failures.pop((failed, what)).forget()
         wanted = outcome.judged.filter
         kind = (wanted.fs_type if wanted else "") or "a link"
-        self._say("Normal", done, f"{what} is a volume now: {kind} at {outcome.path}")
+        text = f"{what} is a volume now: {kind} at {outcome.path}"
+        log.info("%s: %s", done, text)
+        self._event("Normal", done, text)
+
+    def _forget_failures_but(self, due: Set[tuple[str, str]]) -> None:
+        """What need not be done any more is no failure."""
+        for key in self._failures.keys() - due:
+            self._failures.pop(key).forget()
 
     def _say(self, kind: EventType, reason: str, text: str) -> None:
         """Say it once: repeating it would tell nothing new."""
@@ -231,13 +248,19 @@ class DisksRole:
             return
         self._said.add((reason, text))
         log.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, text)
-        node = ObjectRef.of_node(self.node_name)
-        self.events.event(node, kind, reason, text)
+        self._event(kind, reason, text)
+
+    def _event(self, kind: EventType, reason: str, text: str) -> None:
+        self.events.event(ObjectRef.of_node(self.node_name), kind, reason, text)
 
 
 def _attachment(row: Judged) -> str:
     """A key for one disk from when it is attached until it is detached."""
     return f"{_identity(row)} {row.disk.sequence or row.disk.device}"
+
+
+def _named(row: Judged) -> str:
+    return f"{row.disk.name} ({_identity(row)}, {quantity(row.disk.size_bytes)})"
 
 
 def _identity(row: Judged) -> str:

@@ -127,6 +127,8 @@ ENDS: Final = {
     "CSIRegistrationFailedOver": "CSIRegistrationFailed",
     "CapacityNotPublishedOver": "CapacityNotPublished",
     "ConfigurationChanged": "ConfigurationInvalid",
+    "DiskFormatted": "DiskFormatFailed",
+    "DiskMounted": "DiskMountFailed",
     "NodeTaintRemoved": "NodeTaintNotRemoved",
     "PoolProblemOver": "PoolProblem",
     "PoolWarningOver": "PoolWarning",
@@ -134,9 +136,10 @@ ENDS: Final = {
 """The Events on a Node that say that what another one said is over."""
 
 _AT_ONCE: Final = frozenset({"PoolWarning"})
-"""Of one pool, several of these may be so. Of the others above, only the newest is."""
+"""Several of these may be so of one pool. Of the others above, only the newest is."""
 
-_POOL: Final = re.compile(r"pool \S+: ")
+_ABOUT: Final = re.compile(r"pool \S+: |\S+ \(\{.*?\}, \S+\)")
+"""How a message names a pool or a disk."""
 
 
 def current_warnings(events: Sequence[SeenEvent]) -> Iterator[SeenEvent]:
@@ -145,8 +148,8 @@ def current_warnings(events: Sequence[SeenEvent]) -> Iterator[SeenEvent]:
     newest_only = frozenset(ENDS.values()) - _AT_ONCE
     ended, said = set(), set()
     for event in events:
-        pool = _POOL.match(event.message)
-        about = pool[0] if pool else ""
+        named = _ABOUT.match(event.message)
+        about = named[0] if named else ""
         ended.add((ENDS.get(event.reason), about))
         what = (event.reason, about if event.reason in newest_only else event.message)
         if event.type == "Warning" and what not in said and (event.reason, about) not in ended:

@@ -24,9 +24,17 @@ def shortened(text: str, longest: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Escapes the text: a path may hold any bytes, and a newline must not look like two rows."""
-    plain = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
+    """Escapes the text: a path may hold any bytes, and a newline must not look like two rows.
+
+    JSON in an annotation may hold surrogates that stand for no byte.
+    """
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte, as the functions of `os` write it
+        return f"\\x{ord(character) & 0xFF:02x}"
+    return character.encode("unicode_escape").decode()
 
 
 def print_columns(

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from localvolume.dynamic.plan.capacity import (
@@ -417,6 +417,17 @@ def test_what_an_agent_of_an_earlier_build_wrote_is_written_anew() -> None:
 def test_a_change_below_a_mebibyte_is_no_change() -> None:
     assert plan_objects(facts(room("a", 2 * GIB + MIB - 1)), [thing(A)]) == []
     assert kinds(plan_objects(facts(room("a", 2 * GIB - 1)), [thing(A)])) == ["Patch a"]
+
+
+SIZES = st.integers(0, 2**70) | st.integers(0, 3 * MIB)
+
+
+@given(st.builds(PoolSize, SIZES, st.none() | SIZES))
+@example(PoolSize(MIB - 1, 1))
+def test_what_was_just_written_is_not_written_again(size: PoolSize) -> None:
+    """However large or small the pool is."""
+    of_any = pools(fast=size)
+    assert plan_objects(facts(of_any), [made_anew(of_any)]) == []
 
 
 def test_the_same_size_in_other_words_is_no_change() -> None:

@@ -129,6 +129,8 @@ def desired_objects(classes: Sequence[ClassCapacity]) -> dict[str, Desired]:
             tuple(
                 (name, PoolSize(_whole(size.total_bytes), size.used_bytes))
                 for name, size in capacity.pools
+                # What is less than any unit would be read as no size, and written again and again.
+                if size.total_bytes >= MIB
             ),
         )
         for capacity in classes

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from localvolume.disks.plan.told import object_name
 from localvolume.disks.telling import DisksTelling
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
@@ -28,6 +29,7 @@ from tests.suite.until import until_async
 
 ANNOTATION = "localvolume.dev/disks"
 LABELS = {"localvolume.dev/node": "n1", "csi.storage.k8s.io/managed-by": "localvolume-disks"}
+WATCHED = ",".join(f"{key}={value}" for key, value in LABELS.items())
 META = {"name": "n1", "uid": "uid-1", "labels": {"kubernetes.io/hostname": "n1"}}
 
 
@@ -55,7 +57,9 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(tmp_path: Path, between: float = 0.0) -> AsyncIterator[Scene]:
+async def scene(
+    tmp_path: Path, between: float = 0.0, watched: str = WATCHED
+) -> AsyncIterator[Scene]:
     made: list[Scene] = []
 
     def seen(verb: str, kind: Any, _: float, error: ApiError | None, *__: object) -> None:
@@ -69,7 +73,7 @@ async def scene(tmp_path: Path, between: float = 0.0) -> AsyncIterator[Scene]:
                 client,
                 STORAGE_CAPACITIES,
                 namespace="default",
-                label_selector=",".join(f"{key}={value}" for key, value in LABELS.items()),
+                label_selector=watched,
                 on_change=lambda *_: telling.changed(),
             )
             telling = DisksTelling(
@@ -155,6 +159,55 @@ async def test_what_others_write_into_it_is_put_right(tmp_path: Path) -> None:
         lie = MergePatch({"metadata": {"annotations": {ANNOTATION: "{}"}}})
         await here.client.patch(STORAGE_CAPACITIES, there.metadata.name, lie, "default")
         await here.until_told("sda")
+
+
+async def test_another_nodes_agent_cannot_take_its_name(tmp_path: Path) -> None:
+    """The admission policies hold an agent to its own label, and to no name."""
+    async with scene(tmp_path) as here:
+        theirs = {**LABELS, "localvolume.dev/node": "n2"}
+        body = {
+            "metadata": {"name": object_name("n1"), "namespace": "default", "labels": theirs},
+            "storageClassName": "localvolume-disks",
+        }
+        await here.client.create(STORAGE_CAPACITIES, body)
+        here.telling.tell(planned(disk("sda")))
+        found = await until_async(here.there, lambda found: len(found) == 2)
+        (told,) = (one for one in found if one.metadata.labels == LABELS)
+        assert '"/dev/sda"' in told.metadata.annotations[ANNOTATION]
+        here.telling.tell(planned(disk("sdb")))
+        await until_async(here.notes, lambda notes: any('"/dev/sdb"' in one for one in notes))
+        assert [one[0] for one in here.writes] == ["create", "create", "create", "patch"]
+
+
+async def test_what_somebody_keeps_from_going_keeps_no_name_either(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        meta = {"name": object_name("n1"), "namespace": "default", "labels": LABELS}
+        body = {
+            "metadata": {**meta, "finalizers": ["example.com/kept"]},
+            "storageClassName": "localvolume-disks",
+        }
+        uid = (await here.client.create(STORAGE_CAPACITIES, body)).metadata.uid
+        await here.client.delete(STORAGE_CAPACITIES, object_name("n1"), "default", uid=uid)
+        here.telling.tell(planned(disk("sda")))
+        await until_async(here.notes, lambda notes: any('"/dev/sda"' in one for one in notes))
+        assert len(await here.there()) == 2
+
+
+async def test_its_own_of_which_the_watch_did_not_tell_yet_is_known_by_its_name(
+    tmp_path: Path,
+) -> None:
+    """An agent before this one made it: one object stays one."""
+    async with scene(tmp_path, watched="no=object") as here:
+        await here.telling.informer.synced.wait()
+        body = {
+            "metadata": {"name": object_name("n1"), "namespace": "default", "labels": LABELS},
+            "storageClassName": "localvolume-disks",
+        }
+        await here.client.create(STORAGE_CAPACITIES, body)
+        here.telling.tell(planned(disk("sda")))
+        await here.until_told("sda")
+        # It did not belong to the Node, so it is made anew.
+        assert [one[0] for one in here.writes] == ["create", "create", "delete", "create"]
 
 
 @pytest.mark.parametrize("status", [403, 500])

@@ -14,10 +14,18 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from localvolume.disks.model import DiskPlan
-from localvolume.disks.plan.told import Step, Telling, manifest, note_of, steps
+from localvolume.disks.plan.told import (
+    Step,
+    Telling,
+    manifest,
+    note_of,
+    object_name,
+    ours,
+    steps,
+)
 from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
-from localvolume.kube.errors import ApiError, LookAgain, NotThere
+from localvolume.kube.errors import AlreadyThere, ApiError, LookAgain, NotThere
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import STORAGE_CAPACITIES
 from localvolume.kube.objects import CSIStorageCapacity, Node, OwnerReference
@@ -74,6 +82,7 @@ class DisksTelling:
         )
         self._note: str | None = None
         self._looked = False
+        self._is_taken = False
         self._written_at = -math.inf
 
     def tell(self, plan: DiskPlan | None) -> None:
@@ -144,8 +153,7 @@ class DisksTelling:
     async def _do(self, step: Step, telling: Telling | None) -> None:
         there = step.object.metadata if step.object is not None else None
         if there is None and telling is not None:
-            made = await self.client.create(STORAGE_CAPACITIES, manifest(telling, self.namespace))
-            self.informer.apply_own_write(made)
+            await self._create(telling)
         elif there is not None and step.do == "delete":
             bound = {"uid": there.uid, "resource_version": there.resource_version}
             with contextlib.suppress(NotThere):
@@ -159,6 +167,22 @@ class DisksTelling:
             patch = MergePatch({"metadata": metadata})
             made = await self.client.patch(STORAGE_CAPACITIES, there.name, patch, self.namespace)
             self.informer.apply_own_write(made)
+
+    async def _create(self, telling: Telling) -> None:
+        body = manifest(telling, self.namespace, is_taken=self._is_taken)
+        try:
+            made = await self.client.create(STORAGE_CAPACITIES, body)
+        except AlreadyThere as error:
+            name = object_name(self.node_name)
+            there = await self.client.get(STORAGE_CAPACITIES, name, self.namespace)
+            if ours(there, self.node_name) and not there.metadata.deletion_timestamp:
+                self.informer.apply_own_write(there)
+            else:
+                text = "the name %s is taken by a storage capacity that is not ours, or does not go"
+                log.warning(text, name)
+                self._is_taken = True
+            raise LookAgain(error.message) from error
+        self.informer.apply_own_write(made)
 
     def _failed(self, _: str, __: _Writes, error: Exception, failing: Failing) -> float:
         if not isinstance(error, ApiError):  # a mistake of ours

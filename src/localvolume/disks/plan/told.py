@@ -94,12 +94,22 @@ def ours(thing: CSIStorageCapacity, node_name: str) -> bool:
     return mine and labels.get(marks.MANAGER_LABEL) == marks.DISKS_MANAGER
 
 
-def manifest(telling: Telling, namespace: str) -> dict[str, Any]:
-    """The object to create (Kubernetes API, storage/v1 CSIStorageCapacity)."""
+def object_name(node_name: str) -> str:
+    """The same at every start, so that a crash makes no twins."""
+    key = marks.node_key(node_name)
+    return f"localvolume-disks-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def manifest(telling: Telling, namespace: str, *, is_taken: bool = False) -> dict[str, Any]:
+    """The object to create (Kubernetes API, storage/v1 CSIStorageCapacity).
+
+    `is_taken`: another's object has its name. The next one nobody can guess, and take as well.
+    """
     key, owner = marks.node_key(telling.node.name), telling.owner
+    name = object_name(telling.node.name)
     return {
         "metadata": {
-            "name": f"localvolume-disks-{hashlib.sha256(key.encode()).hexdigest()[:16]}",
+            **({"generateName": f"{name}-"} if is_taken else {"name": name}),
             "namespace": namespace,
             "annotations": {marks.DISKS_ANNOTATION: telling.note},
             "labels": {marks.NODE_LABEL: key, marks.MANAGER_LABEL: marks.DISKS_MANAGER},

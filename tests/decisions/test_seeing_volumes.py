@@ -429,6 +429,22 @@ def test_of_two_events_in_one_second_the_later_written_is_the_last_word(last: st
     assert last in verdict.text
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "state"),
+    [
+        ("VolumePutRight", "VolumeFailedDelete", "held"),
+        ("VolumeFailedDelete", "VolumePutRight", "bound"),
+    ],
+)
+def test_the_last_word_is_the_last_also_if_its_writers_clock_was_set_back(
+    first: str, last: str, state: str
+) -> None:
+    it = volume(phase="Bound", claim="data")
+    events = [event("pv-1", first, age=-1800, version=7), event("pv-1", last, age=1800, version=8)]
+    (shape,) = overview(facts(it, *events))["volumes"]
+    assert shape["state"] == state
+
+
 @pytest.mark.parametrize("reason", ["VolumePutRight", "VolumeVanished", "VolumeCleaned"])
 def test_what_the_agent_of_another_node_says_of_a_volume_does_not_count(reason: str) -> None:
     """One node that is taken over must neither hide another's problem nor invent one."""

@@ -237,10 +237,13 @@ def _speakers(event: SeenEvent) -> set[str]:
     return {event.source.component, event.reporting_component}
 
 
-def recency(event: SeenEvent) -> tuple[float, int]:
-    """A sort key: times are whole seconds, so the later written wins within the same second."""
+def recency(event: SeenEvent) -> tuple[int, float]:
+    """A sort key: what the API server was told last comes last, whatever a writer's clock says.
+
+    A clock that is set back would have an agent's next word count less than its last one.
+    """
     version = event.metadata.resource_version
-    return moment(event.seen) or 0.0, int(version) if version.isdigit() else 0
+    return int(version) if version.isdigit() else 0, moment(event.seen) or 0.0
 
 
 def moment(text: str | None) -> float | None:

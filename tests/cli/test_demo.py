@@ -1,13 +1,16 @@
 """`localvolume demo` on this machine: what it shows, and that it leaves nothing behind."""
 
+import json
 import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,8 +70,11 @@ def short() -> Iterator[Path]:
 def test_a_volume_is_had_again_from_its_snapshot(short: Path) -> None:
     with running(short, "--hold") as run:
         run.until(r"Ctrl-C removes everything")
+        status = _status(run.output)
         run.signal(signal.SIGINT)
         assert run.end() == 0, run.output
+    assert (status["summary"]["agents"]["ready"], status["problems"]) == (1, [])
+    assert (status["controller"]["pods"], status["controller"]["ready"]) == (1, 1)
     for expected in (
         r"localvolume agent --csi --config",
         r"-> CSIStorageCapacity: \d+Mi of room for class copied on demo-node",
@@ -78,11 +84,23 @@ def test_a_volume_is_had_again_from_its_snapshot(short: Path) -> None:
         r"-> an accident: nothing is in the volume",
         r"-> claim journal-again is Bound to pvc-\w+\.\.\. of 16Mi",
         r"-> secret\.txt is in it, as it was written",
+        r"localvolume status\n",
+        r"localvolume why pvc/diary -n demo\n",
+        r"localvolume ui\n",
         r"kubectl\S* -n demo get volumesnapshots",
         r"Everything is removed again\.",
     ):
         assert re.search(expected, run.output), f"no {expected!r} in:\n{run.output}"
     assert "no snapshots" not in run.output
+
+
+def _status(output: str) -> dict[str, Any]:
+    """What `localvolume status` says of the demo that is held up, as its hints have it asked."""
+    found = re.search(r"export KUBECONFIG=(\S+)", output)
+    assert found, output
+    words = (sys.executable, "-m", "localvolume", "status", "-o", "json", "--kubeconfig", found[1])
+    status: dict[str, Any] = json.loads(subprocess.check_output(words))
+    return status
 
 
 @pytest.mark.needs("root", "loop", "ext4", "btrfs")

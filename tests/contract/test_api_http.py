@@ -135,6 +135,7 @@ async def test_resources(api: ApiUnderTest, path: str, names: str) -> None:
     [
         ("storage.k8s.io", "csinodes", "CSINode", []),
         ("apps", "daemonsets", "DaemonSet", ["ds"]),
+        ("apps", "replicasets", "ReplicaSet", ["rs"]),
     ],
 )
 async def test_what_status_lists_beside_volumes_is_served(

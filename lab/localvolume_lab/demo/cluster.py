@@ -11,6 +11,8 @@ from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.kinds import CLAIMS, NAMESPACES, NODES, STORAGE_CLASSES
 from localvolume.kube.objects import PersistentVolumeClaim
 from localvolume.volumes import marks
+from localvolume_lab.sandbox.api import Api
+from localvolume_lab.sandbox.kinds import CSI_NODES, DAEMON_SETS, PODS, REPLICA_SETS, Resource
 
 TAINT = "localvolume.dev/demo"
 
@@ -123,3 +125,33 @@ async def create_claim(
     body = claim_manifest(name, storage_class, size, block=block)
     body["metadata"]["labels"] = dict(labels or {})
     return await client.create(CLAIMS, body, names.namespace)
+
+
+def stand_in(api: Api, names: Names, *, driver: bool) -> None:
+    """Has the sandbox hold what the chart and a kubelet would have made: a pod for the agent, one
+    for the controller and, with `driver`, a CSINode. Without them, `status` would miss them.
+    """
+    _pod(api, names, "agent", DAEMON_SETS)
+    _pod(api, names, "controller", REPLICA_SETS)
+    if driver:
+        drivers = [{"name": marks.CSI_DRIVER, "nodeID": names.node}]
+        api.create(CSI_NODES, {"metadata": {"name": names.node}, "spec": {"drivers": drivers}})
+
+
+def _pod(api: Api, names: Names, name: str, owners: Resource) -> None:
+    """A pod of ours, and its owner. The sandbox says of each pod on a Node that it is ready."""
+    owner = api.create(owners, {"metadata": {"name": name}}, names.namespace)
+    reference = {
+        "apiVersion": owners.group_version,
+        "kind": owners.kind,
+        "name": name,
+        "uid": owner["metadata"]["uid"],
+    }
+    metadata = {
+        "name": name,
+        "labels": {"app.kubernetes.io/part-of": "local-volume-provisioner"},
+        "ownerReferences": [reference],
+    }
+    containers = [{"name": name, "image": "a-process-of-the-demo"}]
+    spec = {"nodeName": names.node, "containers": containers}
+    api.create(PODS, {"metadata": metadata, "spec": spec}, names.namespace)

@@ -23,8 +23,12 @@ def introduce(
     kubectl: str | None,
     root: bool,
     copies: bool,
+    pods: bool,
 ) -> None:
-    """Print commands for another terminal; `kubectl` is where it is when it is not on PATH."""
+    """Print commands for another terminal; `kubectl` is where it is when it is not on PATH.
+
+    `pods`: whether the cluster has pods that stand for agent and controller.
+    """
     claim = f"{home}/claim.json"
     with open(claim, "w", encoding="utf-8") as file:
         body = claim_manifest("mine", names.made, "20Mi", block=False)
@@ -33,11 +37,12 @@ def introduce(
     if shutil.which("kubectl") is None:
         program = kubectl or "kubectl"
     user = "" if root else "--user "
-    ours = f"{shlex.quote(sys.executable)} -m localvolume"
+    ours = _ours()
     lines = [
         f"export KUBECONFIG={shlex.quote(kubeconfig)}",
         f"{ours} status",
         f"{ours} why pvc/diary -n {names.namespace}",
+        f"{ours} ui",
         f"{program} get persistentvolumes",
         f"{program} -n default get events",
         f"{program} describe pv",
@@ -52,6 +57,20 @@ def introduce(
     narrator.title("Held up for you. In another terminal:")
     for line in lines:
         narrator.plain(f"  {line}")
+    known = (
+        "The sandbox has a pod for each, so that status finds them."
+        if pods
+        else "They are no pods, so status does not find them."
+    )
+    narrator.say(f"(Agent and controller are processes here. {known})")
     if shutil.which("kubectl") is None and kubectl is None:
         narrator.say("(There is no kubectl on this machine's PATH.)")
     narrator.title("Ctrl-C removes everything.")
+
+
+def _ours() -> str:
+    """How to type the command: as it was installed beside this Python, or as a module of it."""
+    program = os.path.join(os.path.dirname(sys.executable), "localvolume")
+    if os.access(program, os.X_OK):
+        return shlex.quote(program)
+    return f"{shlex.quote(sys.executable)} -m localvolume"

@@ -18,7 +18,7 @@ from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.errors import AccessInvalid, ApiError
 from localvolume_lab.demo import clusters, hold, own, signals, stage
-from localvolume_lab.demo.cluster import Names
+from localvolume_lab.demo.cluster import Names, stand_in
 from localvolume_lab.demo.keeper import Keeper
 from localvolume_lab.demo.machine import Machine
 from localvolume_lab.demo.narrator import Narrator
@@ -139,6 +139,7 @@ class Performance:
     ) -> None:
         async with contextlib.AsyncExitStack() as stack:
             kubeconfig = cluster.kubeconfig
+            sandbox: Sandbox | None = None
             if not kubeconfig:
                 sandbox = await stack.enter_async_context(Sandbox())
                 kubeconfig = str(sandbox.kubeconfig(f"{self._home}/kubeconfig"))
@@ -188,8 +189,10 @@ class Performance:
                 narrator.close_board()
             if not self._options.hold:
                 narrator.plain()
-                narrator.plain("To look further with kubectl: make demo HOLD=1 (or --hold)")
+                narrator.plain("To look at all of it yourself: make demo HOLD=1 (or --hold)")
                 return
+            if sandbox is not None:
+                stand_in(sandbox.api, cluster.names, driver=copies)
             hold.introduce(
                 narrator,
                 cluster.names,
@@ -199,6 +202,7 @@ class Performance:
                 kubectl=cluster.kubectl,
                 root=where.root,
                 copies=copies,
+                pods=sandbox is not None,
             )
             # Ctrl-C is how a person ends it: no failure.
             with contextlib.suppress(asyncio.CancelledError):

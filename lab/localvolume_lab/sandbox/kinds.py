@@ -128,12 +128,16 @@ LEASES = Resource(
     create_on_update=True,
 )  # fmt: skip
 _READ_VERBS = ("get", "list", "watch")
-#: For those who look at a whole cluster. Nothing here makes any, so they are read-only.
+#: For those who look at a whole cluster. No client makes any, so they are read-only.
 CSI_NODES = Resource(
     "storage.k8s.io", "v1", "csinodes", "csinode", "CSINode", False, verbs=_READ_VERBS,
 )  # fmt: skip
 DAEMON_SETS = Resource(
     "apps", "v1", "daemonsets", "daemonset", "DaemonSet", True, ("ds",), ("all",),
+    verbs=_READ_VERBS,
+)  # fmt: skip
+REPLICA_SETS = Resource(
+    "apps", "v1", "replicasets", "replicaset", "ReplicaSet", True, ("rs",), ("all",),
     verbs=_READ_VERBS,
 )  # fmt: skip
 _SNAPSHOTS = "snapshot.storage.k8s.io"
@@ -175,6 +179,7 @@ STORED = (
     LEASES,
     CSI_NODES,
     DAEMON_SETS,
+    REPLICA_SETS,
     SNAPSHOT_CLASSES,
     SNAPSHOT_CONTENTS,
     SNAPSHOTS,

@@ -143,6 +143,9 @@ _KINDS: dict[str, Schema] = {
     },
     "Pod": {"spec": OBJECT, "status": OBJECT},
     "Job": {"spec": OBJECT, "status": OBJECT},
+    "DaemonSet": {"spec": OBJECT, "status": OBJECT},
+    "ReplicaSet": {"spec": OBJECT, "status": OBJECT},
+    "CSINode": {"spec": OBJECT},
     "ConfigMap": {"binaryData": TEXT_MAP, "data": TEXT_MAP, "immutable": FLAG},
     "ServiceAccount": {
         "automountServiceAccountToken": FLAG,

@@ -85,6 +85,10 @@ def test_every_place_can_be_chosen(where: int) -> None:
             "delete-files: 12 files and directories, 1.5 KiB in 3.0 s, proved, read back empty",
         ),
         (
+            Receipt(Method("delete-files"), 5, 1, 0.0, 0, "proved", "read back empty"),
+            "delete-files: 1 file or directory, 5 B in 0.0 s, proved, read back empty",
+        ),
+        (
             Receipt(Method("reset-signatures"), TIB, 0, 1, 2, "signatures-only", "rest stays"),
             "reset-signatures: 1.0 TiB in 1.0 s, signatures only (2 samples read back), rest stays",
         ),

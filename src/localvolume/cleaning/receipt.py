@@ -77,7 +77,8 @@ class Receipt:
         """One line for an Event."""
         size = human_size(self.bytes)
         if self.method.name == "delete-files":
-            size = f"{self.files} files and directories, {size}"
+            what = "file or directory" if self.files == 1 else "files and directories"
+            size = f"{self.files} {what}, {size}"
         parts = [f"{self.method}: {size} in {self.seconds:.1f} s", self.result.replace("-", " ")]
         if self.samples:
             parts[-1] += f" ({self.samples} samples read back)"

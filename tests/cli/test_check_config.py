@@ -155,6 +155,18 @@ def test_a_manifest_is_read_for_its_configmaps(
     )
 
 
+def test_only_what_was_read_is_said_to_name_no_class(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pools = tmp_path / "pools"
+    pools.write_text("fast:\n\thostDir: /mnt/fast\n")
+    assert check(pools) == 1
+    assert "names no class" not in capsys.readouterr().out
+    pools.write_text("{}\n")
+    assert check(pools) == 0
+    assert "warning: storageClassMap: names no class" in capsys.readouterr().out
+
+
 def test_a_list_of_manifests_as_kubectl_prints_several() -> None:
     items = [one for one in yaml.safe_load_all(MANIFEST) if one]
     done = given(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), "-")

@@ -133,7 +133,10 @@ def build(
         values.update(read.values)
     files = {source.key.casefold(): source.file for source, _ in parsed}
     found += schema.check_together(values, files, has_image=has_image)
-    if not any(values.get(field) for field in ("storage_classes", "pools", "flexvolume")):
+    # Where something cannot be read, classes and pools may be in that.
+    if not found and not any(
+        values.get(field) for field in ("storage_classes", "pools", "flexvolume")
+    ):
         warnings.append(Problem("", "storageClassMap", "names no class: nothing will be published"))
     found.sort()
     warnings.sort()

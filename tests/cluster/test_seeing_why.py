@@ -364,7 +364,7 @@ class TestNames:
         ground.claim()
         said = seeing.ask("why", f"pvc/{ground.unique}", "-n", "kube-system")
         assert said.status == 1
-        assert f"there is default/{ground.unique}: say -n" in said.err
+        assert f"there is default/{ground.unique}: say -n NAMESPACE" in said.err
 
     def test_what_may_not_be_read_is_not_called_absent(
         self, lab: Lab, capsys: pytest.CaptureFixture[str]

@@ -179,7 +179,7 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         {**MADE, "annotations": MARKED},
         [klass("made", "dynamic.localvolume.dev", parameters={"undoPeriod": "1h"})],
         "undo",
-        "gone since 10m",
+        "gone for 10m",
         f"after {ago(600 - 3600)}, unless: localvolume undo pv-1",
     ),
     (
@@ -187,7 +187,7 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         {**MADE, "annotations": {**MARKED, "localvolume.dev/kept-until": f"{ago(-60)} claim-uid"}},
         [],
         "undo",
-        "gone since 10m",
+        "gone for 10m",
         f"after {ago(-60)}, unless",
     ),
     (
@@ -199,7 +199,7 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         },
         [klass("made", "dynamic.localvolume.dev", parameters={"undoPeriod": "1h"})],
         "undo",
-        "gone since 10m",
+        "gone for 10m",
         f"after {ago(-60)}, unless",
     ),
     (
@@ -207,7 +207,7 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         {**MADE, "annotations": MARKED},
         [klass("made", "dynamic.localvolume.dev")],
         "undo",
-        "gone since 10m",
+        "gone for 10m",
         f"its pool's undoPeriod from {ago(600)} on",
     ),
     (
@@ -223,7 +223,7 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         {**MADE, "provisioner": "rancher.io/local-path", "annotations": MARKED},
         [klass("made", "rancher.io/local-path", parameters={"undoPeriod": "1h", "x": "y"})],
         "undo",
-        "gone since 10m",
+        "gone for 10m",
         f"after {ago(600 - 3600)}, unless",
     ),
     (

@@ -258,7 +258,7 @@ def _names_in(facts: Facts, namespace: str) -> list[str]:
 def _elsewhere(facts: Facts, name: str) -> str:
     """The other namespaces that have a claim of that name, for a hint."""
     found = sorted(key for key in facts.claims or {} if key.partition("/")[2] == name)
-    return f"; there is {', '.join(found[:3])}: say -n" if found else ""
+    return f"; there is {', '.join(found[:3])}: say -n NAMESPACE" if found else ""
 
 
 def _hint(name: str, known: Collection[str]) -> str:

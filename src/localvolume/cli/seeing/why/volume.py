@@ -272,8 +272,8 @@ def _kept(facts: Facts, volume: Volume) -> Verdict | None:
         end = f"{undo.period:.0f} s" if undo.period else ""
     if not end:
         return None
-    gone = f" since {age(facts.now, since)}" if undo.marked else ""
-    text = f"its claim is gone{gone}, and that can still be undone"
+    gone = f"has been gone for {age(facts.now, since)}" if undo.marked else "is gone"
+    text = f"its claim {gone}, and that can still be undone"
     then = f"it is removed after {end}, unless: localvolume undo {volume.metadata.name}"
     return Verdict(code="undo", text=text, then=then, who="you, if you want it back")
 

@@ -73,7 +73,7 @@ function tiles(data) {
       : bad ? `${bad} to look at` : data.unknown.length ? "others are not known" : "all well", bad > 0],
     ["Capacity", size(sum.capacityBytes), sum.volumes === null ? "of all volumes"
       : `${size(free)} available`, false],
-    ["Nodes", count(sum.nodes), !agentsKnown ? "agents: not known" : `${ready} agents ready` + (notReady ? `, ${notReady} not` : "")
+    ["Nodes", count(sum.nodes), !agentsKnown ? "agents: not known" : `${several(ready, "agent", "agents")} ready` + (notReady ? `, ${notReady} not` : "")
       + (agents.unknown ? `, ${agents.unknown} not known` : ""), notReady > 0],
     ["Waiting claims", count(sum.claimsWaiting), controller.pods === null ? "controller: not known"
       : !controller.pods ? "no controller was found" : `controller: ${controller.ready} of ${controller.pods} ready`, false],
@@ -165,7 +165,7 @@ function poolsOf(cell, node) {
   }
   for (const room of node.rooms || []) {
     place.append("div").attr("class", "quiet").text(`class ${room.class}: `
-      + `${size(room.roomBytes)} free, largest volume ${size(room.largestBytes)}`);
+      + `room for ${size(room.roomBytes)}, largest volume ${size(room.largestBytes)}`);
   }
   if (node.disks !== null) {
     place.append("div").attr("class", "quiet")

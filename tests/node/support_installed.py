@@ -140,7 +140,9 @@ def disk(node: KubeletNode, image: Path, point: str, size: int) -> Iterator[str]
         try:
             yield device
         finally:
-            node.run(["umount", "--lazy", point])
+            # A node that lost power has none of its mounts.
+            if node.running:
+                node.run(["umount", "--lazy", point])
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
 

@@ -142,6 +142,10 @@ class Kept(ABC):
     # Use
 
     @property
+    def running(self) -> bool:
+        return self._keeper is not None
+
+    @property
     def holder(self) -> int:
         """The process that has the namespaces: /proc/<holder>/root is the / inside."""
         if self._keeper is None:

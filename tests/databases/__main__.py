@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from image.running import BuildFailed
 from tests import capabilities
 from tests.databases.support_images import IMAGES, provide
 
+_HERE = Path("tests/databases")
 _OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
 
@@ -34,8 +36,8 @@ def main(arguments: list[str]) -> int:
     except BuildFailed as failed:
         print(f"databases: {failed}", file=sys.stderr)
         return 1
-    capabilities.build({"controlplane", "kubectl", "kubelet"})
-    files = [f"tests/databases/test_{name}.py" for name in chosen]
+    capabilities.build({"controlplane", "coredns", "kubectl", "kubelet"})
+    files = [str(file) for name in chosen for file in sorted(_HERE.glob(f"test_*{name}.py"))]
     pytest = [sys.executable, "-m", "pytest", "-m", "databases", "-p", "no:cacheprovider"]
     return subprocess.call([*_OWN_MOUNTS, *pytest, "-v", "--durations=0", *options, *files])
 

@@ -1,4 +1,8 @@
-"""Shared by the tests that run databases: one real node, its pool, our agent and controller."""
+"""Shared by the tests that run databases: real nodes, their pools, our agents and controller.
+
+Each module has a control plane and nodes of its own: an image costs every node twice its size in
+memory, and pods are to find no other nodes.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from localvolume_lab.controlplane.node import KubeletClient, KubeletNode, make_c
 from tests.cluster.support_objects import Objects
 from tests.databases.support_ground import Ground, ground_of
 from tests.databases.support_images import provide
+from tests.node.support_joined import joined_nodes
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +25,7 @@ def kubelet_client(tmp_path_factory: pytest.TempPathFactory) -> KubeletClient:
     return make_client(tmp_path_factory.mktemp("kubelet-client"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def plane(
     kubelet_client: KubeletClient, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
@@ -30,7 +35,7 @@ def plane(
         yield plane
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def node(
     plane: ControlPlane, kubelet_client: KubeletClient, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KubeletNode]:
@@ -39,7 +44,7 @@ def node(
         yield node
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def with_image(node: KubeletNode) -> Callable[[str], None]:
     """Gives the node the image of a database, once."""
     there: set[str] = set()
@@ -52,11 +57,24 @@ def with_image(node: KubeletNode) -> Callable[[str], None]:
     return give
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ground(
     plane: ControlPlane, node: KubeletNode, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ground]:
     with ground_of(plane, [node], Path(tmp_path_factory.mktemp("ground"))) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def joined(
+    plane: ControlPlane, kubelet_client: KubeletClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ground]:
+    """Four nodes whose pods reach each other, without images: one more than replicas."""
+    directory, together = tmp_path_factory.mktemp("joined"), f"node-{secrets.token_hex(3)}"
+    with (
+        joined_nodes(plane, kubelet_client, directory, together, [], count=4) as nodes,
+        ground_of(plane, nodes, Path(tmp_path_factory.mktemp("ground"))) as made,
+    ):
         yield made
 
 

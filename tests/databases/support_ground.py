@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,15 @@ class Ground:
         for program in self._programs.values():
             program.stop()
 
+    def give(self, image: Path) -> None:
+        """Give every node the images of an archive."""
+        with ThreadPoolExecutor(len(self.nodes)) as giving:
+            list(giving.map(lambda node: node.import_image(image), self.nodes.values()))
+
+    def lose(self, node: str) -> None:
+        """Have it lose power, for good; its Node stays."""
+        self.nodes.pop(node).stop()
+
     def pool(self, node: str) -> Path:
         """Where the pool's disk is mounted in the node."""
         return self._directory / f"pool-{node}"
@@ -85,8 +95,8 @@ def ground_of(
     """Pools, agents and controller until the end."""
     ground = Ground(plane, nodes, directory)
     with contextlib.ExitStack() as stack:
-        for name, node in ground.nodes.items():
-            pool = ground.pool(name)
+        for node in nodes:
+            pool, name = ground.pool(node.name), node.name
             stack.enter_context(disk(node, directory / f"{name}.disk", str(pool), _POOL_BYTES))
         stack.callback(ground.stop)
         ground.start()

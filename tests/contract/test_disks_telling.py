@@ -132,6 +132,16 @@ async def test_it_is_taken_back_once_no_disks_are_configured(tmp_path: Path) -> 
         assert here.writes == [("create", ""), ("delete", "")]
 
 
+async def test_while_the_node_cannot_be_seen_what_was_told_stays(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        here.telling.tell(planned(disk("sda")))
+        await here.until_told("sda")
+        here.telling.nodes = {}
+        here.telling.changed()
+        await asyncio.sleep(0.5)
+        assert here.writes == [("create", "")]
+
+
 async def test_nothing_is_taken_back_before_the_first_look_at_the_disks(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
         body = {

@@ -108,7 +108,7 @@ def made(of: Telling | None = None, **changes: Any) -> CSIStorageCapacity:
     """As the API server would keep it, with some differences of its metadata and itself."""
     body = manifest(of or telling(), "storage")
     body["metadata"] |= {"uid": "uid-of-it", "resourceVersion": "7"}
-    for key in ("labels", "ownerReferences", "name"):
+    for key in ("labels", "ownerReferences", "name", "deletionTimestamp"):
         if key in changes:
             body["metadata"][key] = changes.pop(key)
     return msgspec.convert({**body, **changes}, CSIStorageCapacity)
@@ -124,6 +124,12 @@ def test_it_is_made_corrected_and_deleted_and_else_left_alone() -> None:
     assert kinds(steps(telling("other"), NODE, [made()])) == ["correct"]
     assert kinds(steps(None, NODE, [made()])) == ["delete"]
     assert steps(None, NODE, []) == []
+
+
+def test_what_is_going_is_not_deleted_again_and_does_not_count() -> None:
+    leaving = made(deletionTimestamp="2027-01-15T08:00:00Z")
+    assert steps(None, NODE, [leaving]) == []
+    assert kinds(steps(telling(), NODE, [leaving])) == ["create"]
 
 
 def test_it_promises_room_to_nobody() -> None:

@@ -145,6 +145,20 @@ async def test_a_taken_name_is_replaced(server: FaultServer, client: Client) -> 
     assert len(set(names)) == 2
 
 
+async def test_after_it_expired_a_taken_name_is_anothers_again(
+    server: FaultServer, client: Client
+) -> None:
+    """The answer that was lost before was one about the Event that expired."""
+    lost, expired = failure(504, "Timeout"), failure(404, "NotFound")
+    server.others = [echo, lost, expired, failure(409, "AlreadyExists"), echo]
+    async with recording(client) as recorder:
+        recorder.event(VOLUME, "Normal", "R", "m")
+        recorder.event(VOLUME, "Normal", "R", "m")
+        assert await recorder.flush(60)
+    assert [seen.method for seen in server.seen] == ["POST", "PATCH", "PATCH", "POST", "POST"]
+    assert len({seen.body["metadata"]["name"] for seen in server.seen[3:]}) == 2
+
+
 async def test_one_whose_answer_was_lost_is_not_written_twice(
     server: FaultServer, client: Client
 ) -> None:

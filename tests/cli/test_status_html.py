@@ -157,7 +157,7 @@ async def test_if_no_agent_tells_of_raw_disks_they_are_not_known(tmp_path: Path)
         file = await file_of(kubeconfig, tmp_path)
     async with browser() as seen:
         await opened(seen, file)
-        assert "no agent tells of any" in await seen.text("#disks")
+        assert "no agent reports any" in await seen.text("#disks")
         assert (await seen.text("#disks h2")).split() == ["Raw", "disks", "?"]
 
 

@@ -231,4 +231,4 @@ async def test_a_failure_is_said_once_and_tried_again(
             await here.until_told("sda")
             assert fault.hits == 2
     assert len(caplog.records) == 1
-    assert "raw disks are told of again" in caplog.text
+    assert "publishes this node's raw disks again" in caplog.text

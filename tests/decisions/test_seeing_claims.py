@@ -359,7 +359,7 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
             told("ExternalProvisioning", "waiting", type_="Normal", age=5, by="controller"),
         ],
         "making",
-        "is making its volume; what was said 10m ago: there is no class slow",
+        "is making its volume; 10m ago, it failed: there is no class slow",
         "nobody",
     ),
     (

@@ -105,7 +105,7 @@ class DisksTelling:
             await self.own_pod.answered.wait()
             await self.informer.answered.wait()
             if self.informer.refused is not None:
-                log.warning("raw disks are not told of: %s", self.informer.refused)
+                log.warning("this node's raw disks are not published: %s", self.informer.refused)
             await self.informer.synced.wait()
             await self.loop.run()
         finally:
@@ -187,11 +187,13 @@ class DisksTelling:
     def _failed(self, _: str, __: _Writes, error: Exception, failing: Failing) -> float:
         if not isinstance(error, ApiError):  # a mistake of ours
             wait = failing.again()
-            log.error("raw disks are told of again in %.1f s: unexpected", wait, exc_info=error)
+            log.error(
+                "publishes this node's raw disks again in %.1f s: unexpected", wait, exc_info=error
+            )
             return wait
         wait, text = failing.again(error.after), str(error)
         new = text != failing.note and not isinstance(error, LookAgain)
         failing.note = text
         level = logging.WARNING if new else logging.DEBUG
-        log.log(level, "raw disks are told of again in %.1f s: %s", wait, text)
+        log.log(level, "publishes this node's raw disks again in %.1f s: %s", wait, text)
         return wait

@@ -198,8 +198,8 @@ function disksOf(nodes) {
       if (health) tag(cell, health, row.verdict); else cell.append("span").text(row.verdict);
     }],
     ["Why", plain((row) => row.reason)],
-  ], "No node has any.", "Not known: no agent tells of any. An agent does if its configuration has "
-    + "the key disks.");
+  ], "No node has any.", "Not known: no agent reports any. An agent does so if its configuration "
+    + "has the key disks.");
   const more = told.filter((node) => node.disksLeftOut)
     .map((node) => `${node.name}: ${node.disksLeftOut} more`);
   if (more.length) {

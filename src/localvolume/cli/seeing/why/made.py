@@ -187,8 +187,8 @@ def _at_node(facts: Facts, claim: Claim, node: str) -> Verdict:
         return Verdict(code="making", text=text, then="it becomes Bound")
     if _is_begun_anew(facts, claim, said):
         # Also if it has failed again since: an object that much is said of has not every Event.
-        text = f"{text}; what was said {age(facts.now, said.seen)} ago: {said.message}"
-        return Verdict(code="making", text=text, then="it becomes Bound, unless that is so again")
+        text = f"{text}; {age(facts.now, said.seen)} ago, it failed: {said.message}"
+        return Verdict(code="making", text=text, then="it becomes Bound, unless that happens again")
     then = "the agent tries again as soon as something changes"
     who = f"you: put that right (class, pools of {node}, or the claim)"
     return Verdict(code="failing", text=f"{node}: {said.message}", then=then, who=who)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from tests.databases.support_sets import Database
@@ -13,8 +14,11 @@ _CLIENT = """
 import json, sys
 from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import WhiteListRoundRobinPolicy
 level = getattr(ConsistencyLevel, sys.argv[1])
-profile = ExecutionProfile(consistency_level=level, request_timeout=90)
+# Of this replica and no other.
+policy = WhiteListRoundRobinPolicy(["127.0.0.1"])
+profile = ExecutionProfile(policy, consistency_level=level, request_timeout=90)
 cluster = Cluster(["127.0.0.1"], execution_profiles={EXEC_PROFILE_DEFAULT: profile},
                   connect_timeout=60, control_connection_timeout=60)
 session = cluster.connect()
@@ -59,3 +63,32 @@ def found(database: Database, number: int, *, level: str = "QUORUM") -> list[int
     """The numbers of all rows."""
     rows = ask(database, number, ["SELECT number FROM kept.kept"], level=level)
     return sorted(int(str(one)) for (one,) in rows)
+
+
+def members(database: Database, number: int) -> dict[str, str]:
+    """By a replica's word, the state of each member that it knows, such as UN, by host ID."""
+    said = database.run(number, "nodetool", "status")
+    lines = re.findall(r"^([UD][NLJM]) .* ([0-9a-f-]{36}) ", said, re.MULTILINE)
+    return {one: state for state, one in lines}
+
+
+def remove_lost(database: Database, number: int) -> None:
+    """As the page says of a lost replica: have the others forget it, once they know that it is."""
+    (lost,) = database.until(lambda: _down(database, number))
+    database.run(number, "nodetool", "removenode", lost, seconds=300)
+
+
+def unseed(database: Database, seeds: str) -> None:
+    """As the page says of a lost seed: the pods that are made from now on have only those."""
+    name = f"statefulset/{database.name}"
+    kept = {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
+    database.plane.kubectl("patch", name, "--type=merge", "-p", json.dumps(kept))
+    database.plane.kubectl("set", "env", name, f"CASSANDRA_SEEDS={seeds}")
+
+
+def repair(database: Database, number: int) -> None:
+    database.run(number, "nodetool", "repair", "--full", "kept", seconds=300)
+
+
+def _down(database: Database, number: int) -> list[str]:
+    return [one for one, state in members(database, number).items() if state.startswith("D")]

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from localvolume_lab.controlplane import RequestFailed
-from tests.databases.support_sets import Database
+from tests.databases.support_sets import Database, node_of
 from tests.suite.api import CLAIMS, PODS, VOLUMES
 
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -34,9 +34,7 @@ def home(database: Database, number: int) -> Home:
     plane, pod = database.plane, database.pod(number)
     node = plane.request("GET", f"{PODS}/{pod}")["spec"]["nodeName"]
     volume = plane.request("GET", f"{CLAIMS}/data-{pod}")["spec"]["volumeName"]
-    affinity = plane.request("GET", f"{VOLUMES}/{volume}")["spec"]["nodeAffinity"]
-    ((term,),) = (one["matchExpressions"] for one in affinity["required"]["nodeSelectorTerms"])
-    assert term["values"] == [node]
+    assert node_of(plane.request("GET", f"{VOLUMES}/{volume}")) == node
     return Home(node, volume)
 
 

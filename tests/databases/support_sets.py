@@ -67,7 +67,7 @@ class Database:
         self.plane.kubectl("apply", "-f", "-", input=json.dumps(whole))
 
     def remove(self) -> None:
-        """Take away all of it, and wait until the volumes are gone."""
+        """Take away all of it, and wait until the volumes are gone that a node can remove."""
         names = [self._volume_name(number) for number in range(self.replicas)]
         for body in self._bodies:
             kind, name = body["kind"].lower(), body["metadata"]["name"]
@@ -77,7 +77,7 @@ class Database:
             force = ["--grace-period=0", "--force"]
             self.plane.kubectl("delete", "pod", pod, *force, "--ignore-not-found", timeout=180)
             self.plane.kubectl("delete", "pvc", claim, "--ignore-not-found", timeout=180)
-        self.until(lambda: [name for name in names if name and self._is_there(name)], _nothing)
+        self.until(lambda: [name for name in names if name and self._is_left(name)], _nothing)
 
     def pod(self, number: int) -> str:
         return f"{self.name}-{number}"
@@ -157,14 +157,14 @@ class Database:
             return str(claim["spec"].get("volumeName", ""))
         return ""
 
-    def _is_there(self, volume: str) -> bool:
+    def _is_left(self, volume: str) -> bool:
         try:
-            self.plane.request("GET", f"{VOLUMES}/{volume}")
+            found = self.plane.request("GET", f"{VOLUMES}/{volume}")
         except RequestFailed as error:
             if error.status == 404:
                 return False
             raise
-        return True
+        return node_of(found) in self.ground.nodes
 
     def _said(self) -> str:
         parts = [self.ground.logs()]
@@ -197,6 +197,14 @@ def applied(
         raise
     finally:
         made.remove()
+
+
+def node_of(volume: Object) -> str:
+    """The only node that may use it."""
+    (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    (wanted,) = term["matchExpressions"]
+    (node,) = wanted["values"]
+    return str(node)
 
 
 def _is_ready(pod: Object) -> bool:

@@ -46,7 +46,7 @@ def _shown(lab: DynamicLab, seeing: Seeing) -> tuple[str, list[str]]:
     """The state of the node's one volume, and the problems, as `status` shows them."""
     status = seeing.ask("status", "--node", lab.node, "-o", "json").json
     (volume,) = status["volumes"]
-    return volume["state"], [one["text"] for one in status["problems"]]
+    return volume["state"], [one["reason"] for one in status["problems"]]
 
 
 def _becomes(lab: DynamicLab, seeing: Seeing, state: str) -> None:

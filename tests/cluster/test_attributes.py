@@ -16,6 +16,7 @@ from tests.cluster.support_dynamic import Claim, MadePool, Volume
 from tests.cluster.support_rights import TEMPLATES, Rights, of_labs, refusals
 from tests.faults.support_proxy import Order, proxy_for
 from tests.host.support_devices import immutable
+from tests.suite.conditions import conditions_of
 from tests.suite.names import CSI
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -70,7 +71,7 @@ def has(csi: CsiLab, of: Claim) -> tuple[str, str, Any]:
 def conditions(csi: CsiLab, of: Claim) -> dict[str, str]:
     found = csi.read_claim(of)
     assert found is not None
-    return {one["type"]: one.get("message", "") for one in found["status"].get("conditions") or []}
+    return {one["type"]: one.get("message", "") for one in conditions_of(found)}
 
 
 def agrees(csi: CsiLab, of: Claim, name: str) -> None:

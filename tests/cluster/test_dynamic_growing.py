@@ -6,6 +6,7 @@ from tests.cluster.support_dynamic import Claim, DynamicLab
 from tests.cluster.support_frozen import frozen
 from tests.host.support_devices import immutable
 from tests.suite.api import CLAIMS, MERGE
+from tests.suite.conditions import conditions_of
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -20,7 +21,7 @@ def _has(lab: DynamicLab, claim: Claim) -> str:
 def _conditions(lab: DynamicLab, claim: Claim) -> dict[str, str]:
     found = lab.read_claim(claim)
     assert found is not None
-    return {one["type"]: one["status"] for one in found["status"].get("conditions") or []}
+    return {one["type"]: one["status"] for one in conditions_of(found)}
 
 
 def _allocated(lab: DynamicLab, claim: Claim) -> tuple[str, str]:
@@ -52,7 +53,7 @@ def test_claim_and_volume_tell_the_new_size(dynamic: DynamicLab) -> None:
     dynamic.claim_event(claim, "VolumeResizeSuccessful")
     found = dynamic.read_claim(claim)
     assert found is not None
-    assert not found["status"].get("conditions")
+    assert not conditions_of(found)
     dynamic.settle()
     labels = {"pool": "fast", "persistentvolume": volume["metadata"]["name"], "claim": ""}
     assert dynamic.metric("localvolume_volume_size_bytes", **labels) == 16 * MIB
@@ -62,8 +63,7 @@ def _refused(lab: DynamicLab, claim: Claim) -> str:
     """Why the claim's status says that its volume cannot have the size, "" if it does not."""
     found = lab.read_claim(claim)
     assert found is not None
-    conditions = found["status"].get("conditions") or []
-    said = [one for one in conditions if one["type"] == "ControllerResizeError"]
+    said = [one for one in conditions_of(found) if one["type"] == "ControllerResizeError"]
     return said[0]["message"] if said else ""
 
 

@@ -32,6 +32,7 @@ from localvolume.volumes.manifest import NodeFacts
 from tests.cluster.support_flex import OURS, FlexLab, flex_lab_for
 from tests.cluster.support_objects import Objects
 from tests.suite.api import CLAIMS, CLASSES, MERGE
+from tests.suite.conditions import conditions_of
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root")
@@ -128,7 +129,7 @@ async def test_a_claim_that_asks_for_more_gets_it(lab: FlexLab) -> None:
         await look(name)
         assert sizes(lab, name) == ("16Mi", "16Mi")
         assert look.driver.list_volumes()[0].size_bytes == 16 * MIB
-        assert not lab.objects.get(f"{CLAIMS}/{name}")["status"].get("conditions")
+        assert not conditions_of(lab.objects.get(f"{CLAIMS}/{name}"))
         before = lab.objects.get(f"{CLAIMS}/{name}")["metadata"]["resourceVersion"]
         await look(name)
         assert lab.objects.get(f"{CLAIMS}/{name}")["metadata"]["resourceVersion"] == before

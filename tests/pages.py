@@ -24,10 +24,13 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """All that a reader of the page types or writes into a file. Raises ValueError for a block of
-    another kind, and a yaml block that is no file: nobody would know what to do with it."""
+    """All that a reader of the page types or writes into a file; what is printed (`console`) is
+    left out. Raises ValueError for a block of another kind, and a yaml block that is no file:
+    nobody would know what to do with it."""
     found = []
     for match in _BLOCK.finditer(page.read_text()):
+        if match["kind"] == "console":
+            continue
         text = textwrap.dedent(match["text"])
         name = ""
         if match["kind"] == "yaml" and (first := _FILE.match(text)):

@@ -78,7 +78,7 @@ def test_held_up_it_can_be_looked_at_until_ctrl_c(tmp_path: Path) -> None:
             assert answer.status == 201
         until_bound(server_of(kubeconfig), "mine")
         for asked, said in (("status", "demo-node"), ("why", "Bound")):
-            line = run.until(rf"\S+ -m localvolume {asked}[^\r\n]*")[0]
+            line = run.until(rf"(?:\S+ -m |\S+/)localvolume {asked}[^\r\n]*")[0]
             environment = {**os.environ, "KUBECONFIG": kubeconfig}
             answer = subprocess.run(
                 shlex.split(line), env=environment, capture_output=True, text=True

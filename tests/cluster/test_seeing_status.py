@@ -21,6 +21,9 @@ from tests.suite.api import VOLUMES
 
 pytestmark = pytest.mark.needs("controlplane")
 
+OF_THE_DRIVER = {"csinodes", "volumesnapshotcontents", "volumegroupsnapshotcontents"}
+"""What is asked for only where something uses the CSI driver."""
+
 Ask = Callable[..., Any]
 
 
@@ -180,7 +183,8 @@ def test_it_asks_a_little_and_writes_nothing(
     assert main(words) == 0
     assert len(json.loads(capsys.readouterr().out)["volumes"]) == 2
     assert {one.verb for one in proxy.seen} == {"list", "get"}
-    assert len({one.resource for one in proxy.seen}) == 11
+    # Another test's volume may be one of the driver's.
+    assert len({one.resource for one in proxy.seen} - OF_THE_DRIVER) == 11
 
 
 def test_pods_of_another_label_are_found_by_it(

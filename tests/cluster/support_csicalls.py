@@ -24,8 +24,6 @@ SECONDS = 60.0
 _MEANWHILE = "something else is being done with"
 _NOT_NOTED = "has another claim is not noted in its pool yet"
 
-_IN_USE = "is in use: it cannot be unmounted"
-
 UNANSWERED = (ConnectionError, FileNotFoundError, StreamTerminatedError, TimeoutError)
 """What a call raises whose agent is not there, or is killed meanwhile."""
 
@@ -139,19 +137,8 @@ class Caller:
         self.call("NodeUnpublishVolume", volume_id=handle, target_path=path)
 
     def unstage(self, handle: str) -> None:
-        """Repeated while it is in use, as the kubelet does: the agent may just be looking at it."""
         path = str(self.staging(handle))
-
-        def unstaged() -> bool:
-            try:
-                self.call("NodeUnstageVolume", volume_id=handle, staging_target_path=path)
-            except GRPCError as error:
-                if _IN_USE not in (error.message or ""):
-                    raise
-                return False
-            return True
-
-        until(unstaged, every=0.02)
+        self.call("NodeUnstageVolume", volume_id=handle, staging_target_path=path)
 
     def use(self, handle: str, pod: str = "pod-1") -> Path:
         """All that a pod needs; returns the directory that it has."""

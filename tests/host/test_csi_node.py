@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from grpclib.const import Status
 from localvolume.backends.model import Usage
 from localvolume.csi.wire import messages
 from localvolume.host.mount.mounts import read_mount_table
+from localvolume.host.syscalls import closed_after
 from tests.host.support_csi import (
     MOST,
     READER,
@@ -156,6 +158,34 @@ async def test_a_raw_device_is_bound_to_a_file(kubelet: Kubelet) -> None:
         assert not os.path.lexists(target)
         with open(device.path, "rb") as read:
             assert read.read(4096) == b"x" * 4096
+
+
+# --- in use --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["stage", "publish"])
+async def test_what_is_in_use_for_a_moment_is_unmounted_all_the_same(
+    kubelet: Kubelet, what: str
+) -> None:
+    place = await kubelet.stage("dir")
+    if what == "publish":
+        place = await kubelet.publish("dir")
+    end = kubelet.unpublish if what == "publish" else kubelet.unstage
+    held = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    asyncio.get_running_loop().call_later(0.2, os.close, held)
+    await end("dir")
+    assert place not in [one.mount_point for one in kubelet.mounts()]
+
+
+async def test_what_stays_in_use_stays_mounted(kubelet: Kubelet) -> None:
+    place = await kubelet.stage("dir")
+    with closed_after(os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)):
+        status, text = await kubelet.refused(
+            "NodeUnstageVolume", volume_id="dir", staging_target_path=place
+        )
+    assert (status, "is in use" in text) == (Status.FAILED_PRECONDITION, True)
+    assert [one.mount_point for one in kubelet.mounts()] == [place]
+    await kubelet.unstage("dir")
 
 
 # --- read-only -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ _MOST_STACKED: Final = 16
 _DIRECTORY_MODE: Final = 0o750
 _FILE_MODE: Final = 0o600
 _MOST_BYTES: Final = 4095
+
+_LOOKED_AT_SECONDS: Final = 2.0
+"""How long a mount may stay in use before a call fails for that: the agent itself opens a volume
+for a moment to see how it is, and so do others on the node."""
+_AGAIN_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +144,30 @@ def remove_target(place: Place) -> None:
 
 
 def unmount_all(place: Place) -> None:
-    """Take away all that is mounted there. Raises FailedPrecondition while it is in use, OSError.
+    """Take away all that is mounted there. Raises FailedPrecondition if it stays in use, OSError.
 
     Whatever it is: a volume whose disk is gone can be told from nothing, and has to be let go.
     """
+    until = time.monotonic() + _LOOKED_AT_SECONDS
     for _ in range(_MOST_STACKED):
+        if not _unmount_one(place, until):
+            return
+    raise FailedPrecondition(f"{place.path} is mounted again and again")
+
+
+def _unmount_one(place: Place, until: float) -> bool:
+    """Take away the topmost mount; False if there is none. Tries until then while it is in use."""
+    while True:
         try:
-            if not unmount(f"/proc/self/fd/{place.parent}/{place.name}"):
-                return
+            return unmount(f"/proc/self/fd/{place.parent}/{place.name}")
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            raise FailedPrecondition(f"{place.path} is in use: it cannot be unmounted") from error
-    raise FailedPrecondition(f"{place.path} is mounted again and again")
+            if time.monotonic() >= until:
+                raise FailedPrecondition(
+                    f"{place.path} is in use: it cannot be unmounted"
+                ) from error
+        time.sleep(_AGAIN_SECONDS)
 
 
 def _status(place: Place) -> os.stat_result:

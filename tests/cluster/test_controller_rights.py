@@ -97,13 +97,16 @@ def test_with_these_rights(ground: Ground, rights: Rights, tmp_path: Path) -> No
 
     def asked() -> set[tuple[str, str]]:
         found = samples(ground.port, "localvolume_api_requests_total")
-        # What is said again is counted up, and here hardly anything is.
-        return {(labels["verb"], labels["resource"]) for labels, _ in found} | {("patch", "events")}
+        every = {(labels["verb"], labels["resource"]) for labels, _ in found}
+        # What is said again is counted up, and here hardly anything is. Contents of snapshots are
+        # asked for once another test has a CSI volume; these manifests leave the CSI driver out.
+        return (every | {("patch", "events")}) - {("list", "volumesnapshotcontents")}
 
     ground.until(lambda: sorted(asked()), lambda found: set(found) >= allowed)
     assert asked() == allowed
     words = ("orbidden", "denied request")
-    assert not [line for line in ground.log() if any(word in line for word in words)]
+    refused = [line for line in ground.log() if any(word in line for word in words)]
+    assert not [line for line in refused if "contents of snapshots are not looked at" not in line]
 
 
 def test_what_it_is_refused(

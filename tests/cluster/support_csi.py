@@ -117,6 +117,11 @@ class Sanity:
     skipped: Mapping[str, str]
     failed: Mapping[str, str]
 
+    @property
+    def failed_first(self) -> str:
+        """Why the first case failed that did: what it leaves lets others fail that follow."""
+        return next((f"{name}: {why}" for name, why in self.failed.items()), "")
+
 
 def sanity(
     lab: CsiLab,

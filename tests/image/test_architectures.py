@@ -1,23 +1,30 @@
-"""The image for another processor: its programs are that processor's, its bytecode is the same."""
+"""The image for another processor: its programs are that processor's and start, its bytecode is the
+same.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from image.application import ROOT
+from image.application import PACKAGES, ROOT
 from image.architectures import MACHINES, here
+from image.base import VERSION
 from image.build import Built, build
-from tests.node.support_image import Contents, copy_of_tree
+from tests.node.support_image import PROGRAMS, Contents, copy_of_tree
 
 pytestmark = pytest.mark.needs("image")
 
 #: By what a program begins with, at its 19th byte.
 PROCESSORS = {"amd64": 0x3E, "arm64": 0xB7}
+#: What runs the programs of a processor on this one.
+EMULATORS = {"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +61,60 @@ def test_every_program_is_of_the_processor(
             programs += 1
             assert head[18] == PROCESSORS[name], path
     assert programs > 300
+
+
+class Emulated:
+    """Programs of an image for another processor, run in the image by an emulator that lies there
+    meanwhile: nothing of this machine is to be found by them."""
+
+    def __init__(self, contents: Contents, emulator: str) -> None:
+        self._contents = contents
+        self._emulator = contents.root / Path(emulator).name
+        shutil.copy(emulator, self._emulator)
+
+    def close(self) -> None:
+        self._emulator.unlink()
+
+    def said(self, name: str, *arguments: str) -> str:
+        """What the program of that name prints."""
+        root, places = self._contents.root, self._contents.environment["PATH"].split(":")
+        program = next(f"{one}/{name}" for one in places if Path(f"{root}{one}/{name}").exists())
+        done = subprocess.run(
+            ["chroot", root, f"/{self._emulator.name}", program, *arguments],
+            env=self._contents.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, f"{name}: {done.stdout}"
+        return done.stdout
+
+
+@pytest.mark.needs(*EMULATORS.values())
+def test_the_programs_of_the_other_processor_start(
+    images: dict[str, tuple[Built, Contents]],
+) -> None:
+    """Also what the kubelet calls, and each module that was compiled for Python."""
+    (name,) = EMULATORS.keys() - {here()}
+    _, contents = images[name]
+    emulator = shutil.which(EMULATORS[name])
+    assert emulator is not None
+    packages = contents.root / PACKAGES
+    modules = [
+        ".".join([*path.parent.relative_to(packages).parts, path.name.partition(".")[0]])
+        for path in packages.rglob("*.so")
+    ]
+    assert {"msgspec._core", "yaml._yaml"} <= {*modules}
+    script = f"import platform, {', '.join(modules)}; print(platform.machine())"
+    with contextlib.closing(Emulated(contents, emulator)) as emulated:
+        for argv in PROGRAMS:
+            assert emulated.said(*argv)
+        assert emulated.said(f"python{VERSION}", "-c", script).split() == [MACHINES[name]]
+        ours = "/usr/local/bin/localvolume"
+        assert "usage:" in emulated.said(f"python{VERSION}", ours, "agent", "--help")
+        assert "Success" in emulated.said("localvolume-flexvolume", "init")
 
 
 def test_the_bytecode_of_both_is_the_same(images: dict[str, tuple[Built, Contents]]) -> None:

@@ -17,6 +17,14 @@ from image.running import BuildFailed
 #: The image's own, which chroot looks in, with the machine's for what is run before.
 _PATH = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOCK = "requirements/runtime.txt"
+#: Programs of the image that say what they are, without touching anything.
+PROGRAMS = (
+    *(("lvm", "version"), ("dmsetup", "--version"), ("thin_check", "--version")),
+    *(("mkfs.ext4", "-V"), ("e2fsck", "-V"), ("debugfs", "-V")),
+    *(("mkfs.xfs", "-V"), ("xfs_repair", "-V")),
+    *(("setpriv", "--version"), ("wipefs", "--version"), ("blkdiscard", "--version")),
+    *(("mount", "--version"), ("ionice", "--version"), ("btrfs", "--version")),
+)
 _READ_ONLY = """
 mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; mount --bind /proc "$1/proc"
 root=$1 user=$2; shift 2

@@ -22,7 +22,7 @@ from image.application import PACKAGES, ROOT, of_the_image
 from image.base import LIBRARY, VERSION, names
 from image.build import Built
 from localvolume.host.filesystem.xfsprogs import VERSION_COMMAND, for_older_kernels
-from tests.node.support_image import Contents
+from tests.node.support_image import PROGRAMS, Contents
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("image")
@@ -100,14 +100,7 @@ def test_every_program_that_ours_runs_is_there(contents: Contents) -> None:
 
 
 def test_programs_start_in_it(contents: Contents) -> None:
-    for argv in (
-        *(("lvm", "version"), ("dmsetup", "--version"), ("thin_check", "--version")),
-        *(("mkfs.ext4", "-V"), ("e2fsck", "-V"), ("debugfs", "-V")),
-        *(("mkfs.xfs", "-V"), ("xfs_repair", "-V")),
-        *(("setpriv", "--version"), ("wipefs", "--version"), ("blkdiscard", "--version")),
-        *(("mount", "--version"), ("ionice", "--version"), ("btrfs", "--version")),
-        ("sh", "-c", "dd --version && shred --version"),
-    ):
+    for argv in (*PROGRAMS, ("sh", "-c", "dd --version && shred --version")):
         contents.run(*argv)
     # LVM's settings there: known ones, and nothing that would be written below /etc.
     assert "configuration valid" in contents.run("lvm", "lvmconfig", "--validate")

@@ -159,7 +159,7 @@ async function explain(about) {
   // Words about an old picture are old too.
   place.append("p").attr("class", "quiet").text(document.getElementById("asof").textContent);
   pairs(place, [{ name: "Next", value: why.next }, { name: "Who", value: why.who }]);
-  place.append("h3").text("What that rests on");
+  place.append("h3").text("What this is based on");
   pairs(place, why.facts);
   if (why.events.length) place.append("h3").text("Events, newest first");
   const now = Date.parse(picture.data.time);

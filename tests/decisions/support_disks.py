@@ -3,9 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from localvolume.config.disks import DiskFilter, DiskMatch, DisksConfig
 from localvolume.disks.model import Disk, DiskFacts, DiskPlan, Inside, Judged
 from localvolume.disks.plan.plan import plan
+from localvolume.disks.plan.told import Telling, manifest, note_of
+from localvolume.kube.objects import CSIStorageCapacity, OwnerReference
+from localvolume.volumes.manifest import NodeFacts
 from tests.suite.units import GIB
 
 NODE = "node-1"
@@ -56,3 +61,11 @@ def planned(*disks: Disk, filters: Any = None, approved: Any = (), node: str = N
 def judged(made: Disk, *, filters: Any = None, approved: Any = ()) -> Judged:
     (row,) = planned(made, filters=filters, approved=approved).rows
     return row
+
+
+def disks_of(told: DiskPlan | str, name: str = "n1") -> CSIStorageCapacity:
+    """The object in which an agent tells of a plan's disks; a text is its note as it is."""
+    note = told if isinstance(told, str) else note_of(told)
+    owner = OwnerReference(api_version="v1", kind="Pod", name="lvp", uid="p")
+    body = manifest(Telling(note, NodeFacts(name, f"uid-{name}", name), owner), "lvp")
+    return msgspec.convert(body, CSIStorageCapacity)

@@ -30,6 +30,9 @@ from tests.decisions import support_disks, support_dynamic, support_plan
 from tests.decisions import support_seeing as seen
 
 PAGE: Final = Path(__file__).parents[2] / "docs/seeing.md"
+DISKS: Final = support_disks.planned(
+    support_disks.disk("sda"), support_disks.inside(support_disks.disk("sdb"), signature="ext4")
+)
 IDENTITY: Final = {"localvolume.dev/identity": '{"uuid": "1"}'}
 
 
@@ -63,7 +66,7 @@ def _pairs(value: Any) -> bool:
 
 MEANS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "reason": _sentence,
-    "code": _words,
+    "code": _name,
     "verdict": _words,
     "about": lambda value: _words(value) and (value[0] == "/" or "/" in value),
     "unknown": _pairs,
@@ -88,6 +91,10 @@ MEANS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "capacityBytes": _count,
     "roomBytes": _count,
     "totalBytes": _count,
+    "model": lambda value: isinstance(value, str),
+    "transport": _name,
+    "plan": _name,
+    "approved": lambda value: value in (True, False, None),
     "volumeCount": _count,
     "classes": _lists,
     "pools": _lists,
@@ -145,6 +152,7 @@ def of_status() -> Any:
             seen.room("made", "4Gi"),
             seen.content("snapcontent-1", snapshot="before"),
             seen.group("groupsnapcontent-1", snapshot="nightly"),
+            support_disks.disks_of(DISKS),
             without={"leases": "leases is forbidden"},
         )
     )
@@ -178,7 +186,7 @@ def of_plan() -> Any:
         *volume_rows(made, plan_dynamic(made), ()),
         *orphan_rows(made.pools, orphans_of(made.pools, made.volumes, made.claims.values())),
         *content_rows(contents, plan_dynamic(made), "they could not be read"),
-        *disk_rows(support_disks.planned(support_disks.disk())),
+        *disk_rows(DISKS),
     ]
 
 
@@ -248,10 +256,14 @@ def tabled() -> set[str]:
 def test_every_kind_of_row_is_looked_at(outputs: Mapping[str, Any]) -> None:
     lists = ("problems", "nodes", "volumes", "claims", "cleanings", "snapshots", "groupSnapshots")
     assert all(outputs["status"][name] for name in lists)
-    assert all(outputs["status"]["nodes"][0][name] for name in ("classes", "rooms", "pools"))
+    of_node = ("classes", "rooms", "pools", "disks")
+    assert all(outputs["status"]["nodes"][0][name] for name in of_node)
     verdicts = {row["verdict"] for row in outputs["plan"]}
     assert verdicts >= {"publish", "hold", "serve", "make", "keep", "orphan", "tell", "let go"}
     assert any("disk" in row for row in outputs["plan"])
+    codes = [row["code"] for row in outputs["plan"] if "code" in row]
+    assert codes
+    assert all(codes), "a row of a plan has none, rather than an empty one"
     assert outputs["orphans"]
     assert outputs["why"][0]["events"]
     assert outputs["check-config"]["problems"]

@@ -191,7 +191,7 @@ function disksOf(nodes) {
         .text([row.device === row.path ? "" : row.device, row.model, row.serial]
           .filter((text) => text).join(", "));
     }],
-    ["Size", plain((row) => size(row.sizeBytes))],
+    ["Size", plain((row) => size(row.capacityBytes))],
     ["For class", plain((row) => row.class)],
     ["Verdict", (cell, row) => {
       const health = VERDICTS[row.verdict];

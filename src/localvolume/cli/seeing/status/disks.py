@@ -60,7 +60,7 @@ def _read(told: Any) -> dict[str, Any] | None:
     texts = {key: _text(told.get(key)) for key in _TEXTS}
     return {
         "path": path,
-        "sizeBytes": _count(told.get("sizeBytes")),
+        "capacityBytes": _count(told.get("sizeBytes")),
         "verdict": verdict,
         "approved": approved if isinstance(approved, bool) else None,
         **texts,

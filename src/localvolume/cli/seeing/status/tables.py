@@ -273,7 +273,7 @@ def _print_disks(nodes: Sequence[Shape]) -> None:
         (
             node["name"],
             disk["path"],
-            size(disk["sizeBytes"]),
+            size(disk["capacityBytes"]),
             disk["model"],
             disk["class"],
             disk["verdict"],

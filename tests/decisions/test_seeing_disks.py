@@ -81,6 +81,19 @@ def test_the_wide_table_has_disks_and_pools(capsys: pytest.CaptureFixture[str]) 
     assert "n1: 3 more raw disks" in lines
 
 
+@pytest.mark.parametrize(
+    ("more", "line"), [(1, "n1: 1 more raw disk"), (7, "n1: 7 more raw disks")]
+)
+def test_disks_are_counted_if_none_can_be_shown(
+    more: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = overview(facts(disks_of(json.dumps({"disks": [], "more": more}))))
+    print_status(known, NOW, wide=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["", line]
+    assert not any("RAW DISK" in one for one in lines)
+
+
 def like(**changes: Any) -> str:
     (one, *_) = json.loads(note_of(PLAN))["disks"]
     return json.dumps({"disks": [{**one, **changes}]})

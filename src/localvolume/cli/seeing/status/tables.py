@@ -282,14 +282,14 @@ def _print_disks(nodes: Sequence[Shape]) -> None:
         for node in nodes
         for disk in node["disks"] or ()
     ]
-    if not rows:
-        return
-    print()
-    titles = ("NODE", "RAW DISK", "SIZE", "MODEL", "FOR CLASS", "VERDICT", "REASON")
-    print_columns(titles, rows, none="")
-    for node in nodes:
-        if node["disksLeftOut"]:
-            print(f"{printable(node['name'])}: {node['disksLeftOut']} more raw disks")
+    more = {node["name"]: node["disksLeftOut"] for node in nodes if node["disksLeftOut"]}
+    if rows or more:
+        print()
+    if rows:
+        titles = ("NODE", "RAW DISK", "SIZE", "MODEL", "FOR CLASS", "VERDICT", "REASON")
+        print_columns(titles, rows, none="")
+    for name, count in more.items():
+        print(f"{printable(name)}: {count} more raw {'disk' if count == 1 else 'disks'}")
 
 
 def _said(event: Shape | None, now: float, unknown: bool) -> str:

@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from playwright.async_api import ViewportSize
 
+from localvolume.cli.seeing.page.document import document
+from localvolume.cli.seeing.page.model import page_data
+from localvolume.cli.seeing.status.overview import overview
 from tests.cli.support_page import DESKTOP, PHONE, Cluster, Seen, browser, cluster, said
+from tests.decisions.support_seeing import agent, facts, node, volume
 from tests.suite import speed
 
 pytestmark = pytest.mark.needs("chromium")
@@ -159,6 +163,23 @@ async def test_if_no_agent_tells_of_raw_disks_they_are_not_known(tmp_path: Path)
         await opened(seen, file)
         assert "no agent reports any" in await seen.text("#disks")
         assert (await seen.text("#disks h2")).split() == ["Raw", "disks", "?"]
+
+
+@pytest.mark.parametrize(
+    "without", [("csistoragecapacities",), ("csistoragecapacities", "pods", "persistentvolumes")]
+)
+async def test_if_raw_disks_could_not_be_read_nobody_says_that_there_are_none(
+    tmp_path: Path, without: tuple[str, ...]
+) -> None:
+    known = facts(node(), agent(), volume(), without=dict.fromkeys(without, "forbidden"))
+    file = tmp_path / "status.html"
+    file.write_text(document(page_data(overview(known), {})))
+    async with browser() as seen:
+        await seen.page.goto(file.as_uri())
+        await seen.page.wait_for_selector("#disks h2")
+        shown = " ".join((await seen.text("#disks")).split())
+        assert shown == "Raw disks ? Not known: it could not be read."
+        assert seen.complaints == []
 
 
 async def test_an_agent_that_was_taken_over_changes_nothing_but_its_own_rows(

@@ -179,9 +179,11 @@ function poolsOf(cell, node) {
 
 const VERDICTS = { done: "good", format: "busy", link: "busy", mount: "busy", hold: "warning" };
 
-function disksOf(nodes) {
-  const told = nodes.filter((node) => node.disks !== null);
-  section("disks", "Raw disks", told.length || !nodes.length
+function disksOf(data) {
+  const unread = data.unknown.some((one) => one.what === "csistoragecapacities");
+  const told = data.nodes.filter((node) => node.disks !== null);
+  const known = !unread && (told.length || !data.nodes.length);
+  section("disks", "Raw disks", known
     ? told.flatMap((node) => node.disks.map((disk) => ({ ...disk, node: node.name }))) : null, [
     ["Node", plain((row) => row.node)],
     ["Disk", (cell, row) => {
@@ -198,8 +200,8 @@ function disksOf(nodes) {
       if (health) tag(cell, health, row.verdict); else cell.append("span").text(row.verdict);
     }],
     ["Why", plain((row) => row.reason)],
-  ], "No node has any.", "Not known: no agent reports any. An agent does so if its configuration "
-    + "has the key disks.");
+  ], "No node has any.", unread ? undefined
+    : "Not known: no agent reports any. An agent does so if its configuration has the key disks.");
   const more = told.filter((node) => node.disksLeftOut)
     .map((node) => `${node.name}: ${node.disksLeftOut} more`);
   if (more.length) {
@@ -257,7 +259,7 @@ function lists(data, now) {
     ["Pools and disks", poolsOf],
     ["Waiting", plain((row) => count(row.claimsWaiting))],
   ], "No node has anything of localvolume.");
-  disksOf(data.nodes);
+  disksOf(data);
 }
 
 function volumeTable(volumes, now) {

@@ -379,15 +379,31 @@ def test_each_situation_has_its_verdict(
 
 
 def test_the_chain_says_what_the_verdict_rests_on() -> None:
-    it = volume(phase="Bound", claim="data", annotations={"localvolume.dev/identity": '{"a":"b"}'})
+    it = volume(phase="Bound", claim="data")
     known = facts(it, node(taints=["example.org/full"]), klass())
     chain = dict(why_volume(known, it).chain)
     assert chain["Node"] == "n1 (taints: example.org/full)"
     assert chain["Agent"] == "ready"
     assert chain["Claim"] == "default/data"
     assert chain["Finalizers"] == FINALIZER
-    assert chain["Identity"] == '{"a":"b"}'
     assert chain["Path"] == "/mnt/fast/pv-1"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        ('{"serial":"S1","wwn":"naa.5"}', "serial: S1, wwn: naa.5"),
+        ("{}", ""),
+        ('{"serial":5}', 'it cannot be read: {"serial":5}'),
+        ("[", "it cannot be read: ["),
+    ],
+)
+def test_an_identity_is_said_as_names_and_values(recorded: str, said: str) -> None:
+    """As `status -o wide` and `plan` say it."""
+    it = volume(annotations={"localvolume.dev/identity": recorded})
+    chain = dict(why_volume(facts(it, klass()), it).chain)
+    assert chain["Identity"] == said
+    assert "Identity" not in dict(why_volume(facts(volume(), klass()), volume()).chain)
 
 
 def test_what_could_not_be_read_is_said() -> None:

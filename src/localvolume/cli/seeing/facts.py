@@ -22,7 +22,7 @@ from localvolume.kube.objects import (
 from localvolume.kube.snapshotobjects import VolumeGroupSnapshotContent
 from localvolume.kube.workloads import Job, Lease, Pod
 from localvolume.volumes import affinity, claims, marks
-from localvolume.volumes.objects import is_csi, is_dynamic, is_on_node
+from localvolume.volumes.objects import is_csi, is_dynamic, is_on_node, recorded_identity
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """The provisioner of classes with prepared volumes."""
@@ -244,6 +244,14 @@ def recency(event: SeenEvent) -> tuple[int, float]:
     """
     version = event.metadata.resource_version
     return int(version) if version.isdigit() else 0, moment(event.seen) or 0.0
+
+
+def identity_of(volume: PersistentVolume) -> Mapping[str, str] | None:
+    """As `plan` shows it; None if none is recorded, or nobody can read what is."""
+    try:
+        return recorded_identity(volume)
+    except ValueError:
+        return None
 
 
 def moment(text: str | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from localvolume.cli.seeing.facts import moment
@@ -20,6 +21,11 @@ def size(count: int | None) -> str:
     while value >= 1024 and power < len(_UNITS) - 1:
         value, power = value / 1024, power + 1
     return f"{value:.1f}".removesuffix(".0") + _UNITS[power]
+
+
+def pairs(found: Mapping[str, str]) -> str:
+    """Names and values, as an identity has them: `serial: S1, wwn: naa.5`."""
+    return ", ".join(f"{name}: {value}" for name, value in found.items())
 
 
 def age(now: float, text: str | None) -> str:

@@ -7,11 +7,11 @@ it does not exist: the key `unknown` says why.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from localvolume.cli.seeing import csi
-from localvolume.cli.seeing.facts import Facts, is_from_us, moment
+from localvolume.cli.seeing.facts import Facts, identity_of, is_from_us, moment
 from localvolume.cli.seeing.said import event_shape
 from localvolume.cli.seeing.status import groups, growth, snapshots
 from localvolume.cli.seeing.status.nodes import Shape, bytes_in, node_shape
@@ -28,7 +28,7 @@ from localvolume.volumes import claims as claim_words
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import bytes_of
 from localvolume.volumes.moments import written
-from localvolume.volumes.objects import is_csi, path_of, recorded_identity
+from localvolume.volumes.objects import is_csi, path_of
 from localvolume.volumes.snapshots import AnyContent
 
 # Problems that somebody should look at, worst first, each with its object and what to do: pure.
@@ -286,20 +286,12 @@ def volume_shape(facts: Facts, volume: PersistentVolume) -> Shape:
         "attributesClass": csi.attributes_class_of(volume),
         "attributes": csi.attributes_of(facts, volume),
         "claim": f"{ref.namespace}/{ref.name}" if ref else "",
-        "identity": _identity(volume),
+        "identity": identity_of(volume),
         "cleaned": meta.annotations.get(marks.CLEANED_ANNOTATION, ""),
         "pool": meta.annotations.get(marks.POOL_ANNOTATION, "").partition("/")[0],
         "created": meta.creation_timestamp,
         "deleting": meta.deletion_timestamp,
     }
-
-
-def _identity(volume: PersistentVolume) -> Mapping[str, str] | None:
-    """As `plan` shows it; None if none is recorded, or nobody can read what is."""
-    try:
-        return recorded_identity(volume)
-    except ValueError:
-        return None
 
 
 def _claim(facts: Facts, claim: PersistentVolumeClaim) -> Shape:

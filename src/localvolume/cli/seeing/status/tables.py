@@ -10,7 +10,7 @@ from localvolume.cli.rows import print_columns, printable
 from localvolume.cli.seeing.said import by_whom
 from localvolume.cli.seeing.status.bars import bars
 from localvolume.cli.seeing.unread import refused_user
-from localvolume.cli.seeing.words import UNKNOWN, age, size
+from localvolume.cli.seeing.words import UNKNOWN, age, pairs, size
 
 Shape = Mapping[str, Any]
 
@@ -205,7 +205,7 @@ def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) 
                 one["claim"],
                 age(now, one["created"]),
                 "through CSI" if one["csi"] else one["path"],
-                ", ".join(f"{k}: {v}" for k, v in (one["identity"] or {}).items()),
+                pairs(one["identity"] or {}),
                 one["attributesClass"],
             )
             for one in volumes

@@ -17,7 +17,7 @@ from localvolume.cli.seeing.kinds import CONTENTS
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
 from localvolume.cli.seeing.why.snapshot import contents_named, why_snapshot
 from localvolume.cli.seeing.why.volume import why_volume
-from localvolume.cli.seeing.words import size
+from localvolume.cli.seeing.words import pairs, size
 from localvolume.config.environment import EnvironmentInvalid
 from localvolume.config.loading import load
 from localvolume.config.model import Configuration, ConfigurationInvalid
@@ -121,7 +121,7 @@ def _of_row(facts: Facts, path: str, row: Mapping[str, Any]) -> Explanation:
     of_disk = {"filter": "Filter", "volumePath": "Volume", "plan": "Plan"}
     chain += [(name, str(row[key])) for key, name in of_disk.items() if key in row]
     if row.get("identity"):
-        chain.append(("Identity", ", ".join(f"{k}: {v}" for k, v in row["identity"].items())))
+        chain.append(("Identity", pairs(row["identity"])))
     name = row.get("persistentVolume", "")
     volume = (facts.volumes or {}).get(name)
     word = row["verdict"]

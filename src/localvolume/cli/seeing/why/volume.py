@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from localvolume.cli.seeing import csi
-from localvolume.cli.seeing.facts import Facts
+from localvolume.cli.seeing.facts import Facts, identity_of
 from localvolume.cli.seeing.status.states import agent_of, jobs_of, state_of
 from localvolume.cli.seeing.unread import in_short, unread_facts
 from localvolume.cli.seeing.why.explanation import Explanation, Verdict
@@ -17,7 +17,7 @@ from localvolume.cli.seeing.why.hands import (
     nobody_there,
     unmountable,
 )
-from localvolume.cli.seeing.words import age
+from localvolume.cli.seeing.words import age, pairs
 from localvolume.config.syntax.durations import BadDuration, parse_duration
 from localvolume.controller.model import Adopt, Policy
 from localvolume.controller.plan import volumes as controller
@@ -328,8 +328,11 @@ def chain(facts: Facts, volume: Volume) -> list[tuple[str, str]]:
         ("Reclaim policy", spec.persistent_volume_reclaim_policy or "?"),
         ("Finalizers", ", ".join(meta.finalizers) or "none"),
     ]
+    if (identity := identity_of(volume)) is not None:
+        found.append(("Identity", pairs(identity)))
+    elif unreadable := meta.annotations.get(marks.IDENTITY_ANNOTATION):
+        found.append(("Identity", f"it cannot be read: {unreadable}"))
     known = {
-        "Identity": marks.IDENTITY_ANNOTATION,
         "Cleaned": marks.CLEANED_ANNOTATION,
         "Pool": marks.POOL_ANNOTATION,
         "Health": marks.HEALTH_ANNOTATION,

@@ -175,6 +175,8 @@ def test_the_table_of_volumes_names_the_class(capsys: pytest.CaptureFixture[str]
     table = capsys.readouterr().out
     assert "ATTRIBUTES BY" in table
     assert "limited" in table
+    print_status(overview(facts(served(), MADE)), NOW, wide=True)
+    assert "ATTRIBUTES BY" not in capsys.readouterr().out
 
 
 # --- a claim -------------------------------------------------------------------------------------

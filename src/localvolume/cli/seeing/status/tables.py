@@ -193,8 +193,9 @@ def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) 
         print(f"volumes: unknown: {printable(unknown.get('persistentvolumes', ''))}")
         return
     titles = ("VOLUME", "NODE", "CLASS", "STATE", "SIZE", "CLAIM", "AGE", "PATH", "IDENTITY")
+    changed = any(one["attributesClass"] for one in volumes)
     print_columns(
-        (*titles, "ATTRIBUTES BY"),
+        (*titles, "ATTRIBUTES BY") if changed else titles,
         [
             (
                 one["name"],
@@ -206,7 +207,7 @@ def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) 
                 age(now, one["created"]),
                 "through CSI" if one["csi"] else one["path"],
                 pairs(one["identity"] or {}),
-                one["attributesClass"],
+                *((one["attributesClass"],) if changed else ()),
             )
             for one in volumes
         ],

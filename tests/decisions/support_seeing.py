@@ -39,7 +39,12 @@ def node(name: str = "n1", *, taints: Sequence[str] = ()) -> SeenNode:
 
 
 def agent(
-    node_name: str = "n1", *, ready: bool = True, waiting: str = "", going: bool = False
+    node_name: str = "n1",
+    *,
+    ready: bool = True,
+    waiting: str = "",
+    going: bool = False,
+    namespace: str = "lvp",
 ) -> Pod:
     owner = {"kind": "DaemonSet", "name": "lvp", "uid": "d"}
     status: dict[str, Any] = {
@@ -50,7 +55,7 @@ def agent(
         status["containerStatuses"] = [{"name": "agent", "state": {"waiting": {"reason": waiting}}}]
     metadata: dict[str, Any] = {
         "name": f"lvp-{node_name}",
-        "namespace": "lvp",
+        "namespace": namespace,
         "ownerReferences": [owner],
     }
     if going:

@@ -289,6 +289,23 @@ def test_whether_the_agent_is_there(pods: list[Any], state: str, why: str) -> No
     assert any("its agent is" in p["reason"] for p in found["problems"]) == (state != "ready")
 
 
+@pytest.mark.parametrize(
+    ("pods", "do"),
+    [
+        ([agent(ready=False)], "kubectl describe pod -n lvp lvp-n1"),
+        ([agent("n2")], "kubectl describe daemonsets -n lvp"),
+        (
+            [agent("n2"), agent("n3", namespace="other")],
+            "kubectl describe daemonsets -A -l part-of",
+        ),
+    ],
+)
+def test_what_to_look_at_if_the_agent_is_not_there_or_not_ready(pods: list[Any], do: str) -> None:
+    found = overview(facts(node(), node("n2"), node("n3"), volume(), *pods))
+    (problem,) = (one for one in found["problems"] if one["about"] == "node/n1")
+    assert problem["do"].startswith(do)
+
+
 def test_without_any_pod_of_ours_nobody_knows_whether_agents_are_there() -> None:
     known = facts(volume(), pods=[])
     (one,) = overview(known)["nodes"]

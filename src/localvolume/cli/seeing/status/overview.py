@@ -17,6 +17,7 @@ from localvolume.cli.seeing.status import groups, growth, snapshots
 from localvolume.cli.seeing.status.nodes import Shape, bytes_in, node_shape
 from localvolume.cli.seeing.status.states import (
     STATES,
+    Agent,
     agent_of,
     current_warnings,
     is_ready,
@@ -80,8 +81,7 @@ def _problem(
 
 
 def _of_namespaces(facts: Facts) -> Iterator[dict[str, Any]]:
-    pods = (pod for found in facts.agents.values() for pod in found)
-    namespaces = sorted({pod.metadata.namespace for pod in pods})
+    namespaces = _namespaces(facts)
     if len(namespaces) > 1:
         text = f"pods of DaemonSets with the label {facts.selector} are in several namespaces"
         text = (
@@ -92,6 +92,20 @@ def _of_namespaces(facts: Facts) -> Iterator[dict[str, Any]]:
             "--release-namespace says where yours are"
         )
         yield _problem("warning", "agents", "", text, do)
+
+
+def _namespaces(facts: Facts) -> list[str]:
+    """Those that have pods which call themselves agents."""
+    return sorted({pod.metadata.namespace for found in facts.agents.values() for pod in found})
+
+
+def _whose(facts: Facts, agent: Agent) -> str:
+    """What kubectl is to describe: the agent's pod, or what should have made one."""
+    if agent.pod:
+        return f"pod -n {agent.pod.replace('/', ' ')}"
+    namespaces = _namespaces(facts)
+    where = f"-n {namespaces[0]}" if len(namespaces) == 1 else f"-A -l {facts.selector}"
+    return f"daemonsets {where}"
 
 
 def _of_driver(
@@ -120,7 +134,7 @@ def _of_node(facts: Facts, name: str) -> Iterator[dict[str, Any]]:
     exists = facts.nodes is None or name in facts.nodes
     agent = agent_of(facts, name)
     if exists and agent.state in ("missing", "not ready"):
-        do = "kubectl describe pod" + (f" -n {agent.pod.replace('/', ' ')}" if agent.pod else "s")
+        do = f"kubectl describe {_whose(facts, agent)}"
         yield _problem("error", about, name, f"its agent is {agent.state}: {agent.why}", do)
     for event in current_warnings(facts.events_of_node(name)):
         seen = moment(event.seen)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from localvolume.cli.seeing.status.overview import overview
+from localvolume.cli.seeing.status.tables import print_status
 from localvolume.cli.seeing.unread import in_short
 from localvolume.cli.seeing.why.claim import why_claim
 from localvolume.cli.seeing.why.volume import why_volume
@@ -50,6 +52,16 @@ def test_why_has_a_line_for_each_right_and_the_remedy_once() -> None:
     assert dict(found.chain)["Agent"] == "unknown: pods could not be read: no right to list them"
     shown = [line for line in found.text(NOW).splitlines() if "no right" in line]
     assert max(map(len, shown)) < 80
+
+
+def test_the_wide_table_says_in_short_why_it_has_no_volumes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known = facts(without={"persistentvolumes": refused("persistentvolumes")})
+    print_status(overview(known), NOW, wide=True)
+    assert "persistentvolumes: unknown: no right to list them" in capsys.readouterr().out.split(
+        "\n"
+    )
 
 
 def test_a_claim_says_in_short_what_nobody_can_tell() -> None:

@@ -9,7 +9,7 @@ from localvolume.cli.output.console import table_console
 from localvolume.cli.rows import print_columns, printable
 from localvolume.cli.seeing.said import by_whom
 from localvolume.cli.seeing.status.bars import bars
-from localvolume.cli.seeing.unread import refused_user
+from localvolume.cli.seeing.unread import in_short, refused_user
 from localvolume.cli.seeing.words import UNKNOWN, age, pairs, size
 
 Shape = Mapping[str, Any]
@@ -190,7 +190,8 @@ def _jobs(jobs: Sequence[Shape] | None) -> str:
 def _print_volumes(volumes: Sequence[Shape] | None, now: float, unknown: Shape) -> None:
     print()
     if volumes is None:
-        print(f"volumes: unknown: {printable(unknown.get('persistentvolumes', ''))}")
+        why = in_short(unknown.get("persistentvolumes", ""))
+        print(f"persistentvolumes: unknown: {printable(why)}")
         return
     titles = ("VOLUME", "NODE", "CLASS", "STATE", "SIZE", "CLAIM", "AGE", "PATH", "IDENTITY")
     changed = any(one["attributesClass"] for one in volumes)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localvolume.config.syntax.durations import BadDuration, parse_duration
+from localvolume.config.syntax.durations import BadDuration, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,25 @@ def test_never_fails_otherwise(text: str) -> None:
         assert str(error)  # noqa: PT017 - either outcome is right
     else:
         assert abs(seconds) <= 2**63 / 10**9
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0s"),
+        (0.3, "0.3s"),
+        (90.0, "1m30s"),
+        (3600.0, "1h"),
+        (5400.0, "1h30m"),
+        (3600.0001, "1h"),
+        (30 * 86400.0, "720h"),
+        (290 * 365 * 86400.0, "2540400h"),
+    ],
+)
+def test_writes_a_duration_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@given(st.integers(0, 9 * 10**12))
+def test_reads_what_it_writes(milliseconds: int) -> None:
+    assert parse_duration(format_duration(milliseconds / 1000)) == milliseconds / 1000

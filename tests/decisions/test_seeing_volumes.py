@@ -216,7 +216,7 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         [klass("made", "dynamic.localvolume.dev", parameters={"undoPeriod": "1h"})],
         "undo",
         "can still be undone",
-        "after 3600 s",
+        "after 1h,",
     ),
     (
         "within the undo period of an older provisioner's class",

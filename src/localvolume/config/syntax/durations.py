@@ -54,6 +54,14 @@ def parse_duration(text: str) -> float:
     return sign * nanoseconds / 10**9
 
 
+def format_duration(seconds: float) -> str:
+    """What parse_duration reads as so many seconds, to the millisecond; they are not negative."""
+    minutes, rest = divmod(round(seconds, 3), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = ((str(hours), "h"), (str(minutes), "m"), (f"{rest:.3f}".rstrip("0").rstrip("."), "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number != "0") or "0s"
+
+
 def parse_period(text: str) -> float:
     """The seconds of a period, at least 0.1. Raises BadDuration."""
     seconds = parse_duration(text)

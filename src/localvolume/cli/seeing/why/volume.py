@@ -18,7 +18,7 @@ from localvolume.cli.seeing.why.hands import (
     unmountable,
 )
 from localvolume.cli.seeing.words import age, pairs
-from localvolume.config.syntax.durations import BadDuration, parse_duration
+from localvolume.config.syntax.durations import BadDuration, format_duration, parse_duration
 from localvolume.controller.model import Adopt, Policy
 from localvolume.controller.plan import volumes as controller
 from localvolume.dynamic.classes.parameters import read_class
@@ -269,7 +269,7 @@ def _kept(facts: Facts, volume: Volume) -> Verdict | None:
     elif undo.period is None:
         end = f"its pool's undoPeriod from {since} on" if undo.marked else ""
     else:
-        end = f"{undo.period:.0f} s" if undo.period else ""
+        end = format_duration(undo.period) if undo.period else ""
     if not end:
         return None
     gone = f"has been gone for {age(facts.now, since)}" if undo.marked else "is gone"

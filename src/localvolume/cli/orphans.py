@@ -16,6 +16,7 @@ from localvolume.cli.output.exits import UNREACHED, USAGE, exit_statuses
 from localvolume.cli.output.refusal import say, say_all
 from localvolume.cli.output.unreached import unreached
 from localvolume.cli.ownpod import own_node
+from localvolume.cli.planning.rows import path_at
 from localvolume.cli.rows import print_columns, print_value
 from localvolume.config.environment import EnvironmentInvalid
 from localvolume.config.flags.agent import CONFIG, POOL_FLAGS
@@ -111,7 +112,7 @@ def _shape(orphan: Orphan, host_dir: str) -> dict[str, Any]:
     return {
         "pool": orphan.pool,
         "place": orphan.place,
-        "path": f"{host_dir}/{orphan.place}" if host_dir else "",
+        "path": path_at(host_dir, orphan.place),
         "persistentVolume": orphan.name,
         "claim": orphan.claim,
         "capacityBytes": orphan.size_bytes,

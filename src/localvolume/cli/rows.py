@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from localvolume.cli.output.console import table_console
-from localvolume.volumes.capacity import quantity
+from localvolume.volumes.capacity import published_bytes, quantity
 
 LONGEST: Final = 4096
 """How many characters of a cell are printed: as many as a path may have."""
@@ -59,14 +59,12 @@ def _drawn(cell: str) -> Text:
 def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         spec = row.get("manifest", {}).get("spec", {})
-        found = row.get("capacityBytes", row.get("roomBytes"))
-        size = "" if found is None else quantity(found)
         return (
             row["class"],
             row["path"] or _instead(row),
             row["verdict"],
             row.get("persistentVolume", ""),
-            spec.get("capacity", {}).get("storage", "") or size,
+            _capacity(row),
             spec.get("volumeMode", "") or row.get("volumeMode", ""),
             row["reason"],
         )
@@ -76,6 +74,15 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
         [cells(row) for row in rows],
         none="no entries: the discovery directories are empty",
     )
+
+
+def _capacity(row: Mapping[str, Any]) -> str:
+    """What a PersistentVolume of it has, or what its pool can still promise."""
+    found = row.get("capacityBytes", row.get("roomBytes"))
+    if found is None:
+        return ""
+    is_entry = "kind" in row
+    return quantity(published_bytes(found) if is_entry else found)
 
 
 _INSTEAD: Final = {

@@ -78,7 +78,7 @@ def orphan_rows(pools: Sequence[Pool], orphans: Sequence[Orphan]) -> list[dict[s
 def _orphan_row(orphan: Orphan, host_dir: str) -> dict[str, Any]:
     row: dict[str, Any] = {
         "class": "",
-        "path": f"{host_dir}/{orphan.place}" if host_dir else "",
+        "path": path_at(host_dir, orphan.place),
         "verdict": "orphan",
         "reason": "it belongs to no PersistentVolume; the agent never removes it",
         "pool": orphan.pool,
@@ -118,6 +118,8 @@ def _row(facts: Facts, action: Action, claim: PersistentVolumeClaim | None) -> d
         row["claim"] = key_of(claim)
     if config is not None:
         row["pool"] = config.name
+        if record is not None and not row.keys() & {"persistentVolume", "claim"}:
+            row["place"] = place_of(record)
     if record is not None:
         size = getattr(action, "size_bytes", record.size_bytes)
         row |= {"capacityBytes": size, "volumeMode": record.volume_mode}
@@ -138,5 +140,10 @@ def _place(facts: Facts, action: Action) -> tuple[PoolConfig | None, Record | No
 def _path(config: PoolConfig | None, record: Record | None, volume: PersistentVolume | None) -> str:
     """Where its data is on the host; "" if it is at no path, or at none yet."""
     if config is not None and record is not None and config.host_dir:
-        return f"{config.host_dir}/{place_of(record)}"
+        return path_at(config.host_dir, place_of(record))
     return path_of(volume) if volume is not None else ""
+
+
+def path_at(host_dir: str, place: str) -> str:
+    """The path of a place in a pool; "" if the pool has no directory, as a volume group."""
+    return f"{host_dir}/{place}" if host_dir else ""

@@ -49,6 +49,11 @@ def test_a_node_has_the_disks_that_its_agent_tells_of() -> None:
     assert (found["n2"]["disks"], found["n2"]["disksLeftOut"]) == (None, None)
 
 
+def test_of_several_notes_the_first_counts_that_is_one() -> None:
+    assert len(seen(disks_of("no JSON"), disks_of(PLAN), disks_of(planned()))["n1"]["disks"]) == 2
+    assert seen(disks_of(planned()), disks_of(PLAN))["n1"]["disks"] == []
+
+
 def test_no_disks_are_none_and_what_cannot_be_read_is_unknown() -> None:
     assert seen(disks_of(planned()))["n1"]["disks"] == []
     unread = seen(agent(), without={"csistoragecapacities": "not allowed"})

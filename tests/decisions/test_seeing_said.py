@@ -72,6 +72,21 @@ def said(**fields: Any) -> SeenEvent:
             "by default-scheduler on default-scheduler-m1",
         ),
         (
+            # Clients write the same into both fields.
+            said(
+                source={"component": "local-volume-provisioner", "host": "n1"},
+                reportingComponent="local-volume-provisioner",
+                reportingInstance="n1",
+            ),
+            True,
+            "by local-volume-provisioner on n1",
+        ),
+        (
+            said(source={"component": "x" * 999, "host": "y" * 999}),
+            False,
+            f"by {'x' * 128} … (999 characters) on {'y' * 128} … (999 characters), not localvolume",
+        ),
+        (
             said(reason="Resizing", source={"component": "a"}, reportingComponent="b"),
             None,
             "by a, b",

@@ -493,6 +493,26 @@ def test_a_volume_made_for_a_claim_is_held_until_its_own_agent_takes_it_back(rea
     assert why_volume(found, it).verdict.code == "bound"
 
 
+@pytest.mark.parametrize(
+    ("reason", "by"),
+    [
+        ("VolumeUnhealthy", "local-volume-provisioner"),
+        ("VolumeHealthy", "local-volume-provisioner"),
+        ("VolumeLimitEscaped", "local-volume-provisioner"),
+        ("VolumeLimitsNotKept", "local-volume-provisioner"),
+        ("VolumeNamesTaken", "local-volume-provisioner"),
+        ("ReferencedNodeDeleted", "localvolume-controller"),
+        ("ReferencedNodeReturned", "localvolume-controller"),
+    ],
+)
+def test_what_tells_of_something_else_takes_no_hold_back(reason: str, by: str) -> None:
+    it = volume(phase="Bound", claim="data")
+    held = event("pv-1", "VolumeFailedDelete", "there are stray files", age=50)
+    found = facts(it, held, event("pv-1", reason, age=10, by=by))
+    assert state_of(found, it).why == "there are stray files"
+    assert state_of(facts(it, event("pv-1", reason, age=10, by=by)), it).word == "bound"
+
+
 def test_of_a_volume_without_a_label_the_agents_of_its_affinity_may_speak() -> None:
     it = volume(phase="Bound", claim="data", labels={})
     own = event("pv-1", "VolumeVanished", "its mount is gone", age=50)

@@ -91,7 +91,7 @@ def by_whom(event: Mapping[str, Any]) -> str:
 
 
 def _component(event: SeenEvent) -> str:
-    """The API has two fields for it; each that says something else is a name of its own."""
+    """The API has two fields for it. Both are named if they differ."""
     said = (event.source.component, event.reporting_component)
     return ", ".join(dict.fromkeys(one for one in said if one))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import ViewportSize
+from playwright.async_api import Locator, ViewportSize
 
 from localvolume.cli.seeing.page.document import document
 from localvolume.cli.seeing.page.model import page_data
@@ -81,7 +81,9 @@ async def test_the_file_shows_the_figures_of_the_json_and_asks_nobody(
 GIB = 2**30
 POOLS = {
     "fast": {"totalBytes": 100 * GIB, "usedBytes": 37 * GIB},
+    "lean": {"totalBytes": 100 * GIB, "usedBytes": 60 * GIB},
     "slow": 4000 * GIB,
+    "tight": {"totalBytes": 20 * GIB, "usedBytes": 5 * GIB},
     "quick": {"totalBytes": 10 * GIB, "usedBytes": 99 * GIB},
 }
 
@@ -103,6 +105,16 @@ DISKS = {
 }
 
 
+async def parts_of(bar: Locator) -> dict[str | None, int]:
+    """The parts that a bar shows, each with its hundredths of the bar's width."""
+    widths = {
+        await part.get_attribute("class"): box["width"]
+        for part in await bar.locator("span").all()
+        if (box := await part.bounding_box())
+    }
+    return {part: round(100 * width / sum(widths.values())) for part, width in widths.items()}
+
+
 @pytest.mark.parametrize(
     ("window", "scheme"),
     [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light")],
@@ -116,6 +128,8 @@ async def test_pools_are_bars_and_raw_disks_are_there_with_what_is_planned(
         made.tells("worker-0", pools=POOLS, disks=DISKS)
         # Of 59 GiB; half of that is written.
         made.annotate("local-pv-00007", **{"localvolume.dev/pool": "fast/id-of-fast"})
+        # Of 45 GiB: more than the pool has.
+        made.annotate("local-pv-00005", **{"localvolume.dev/pool": "tight/id-of-tight"})
         made.tells("worker-1", disks={"disks": []})
         made.node_event("worker-2", "PoolWarning", "pool fast: its data is 81 % full", 600)
         file = await file_of(kubeconfig, tmp_path)
@@ -124,18 +138,18 @@ async def test_pools_are_bars_and_raw_disks_are_there_with_what_is_planned(
         pools = seen.page.locator("#nodes .pool")
         assert [" ".join((await one.inner_text()).split()) for one in await pools.all()] == [
             "fast: 1 volume 37Gi used, 59Gi promised, 63Gi free of 100Gi",
+            "lean: 0 volumes 60Gi used, 0 promised, 40Gi free of 100Gi",
             "quick: 0 volumes, 0 promised of 10Gi",
             "slow: 0 volumes, 0 promised of 3.9Ti",
+            "tight: 1 volume 5Gi used, 45Gi promised, 15Gi free of 20Gi",
         ]
         bars = pools.locator(".stack")
         # A bar without what is used would look like an empty pool.
-        assert await bars.count() == 1
-        widths = [
-            box["width"]
-            for part in ("bound", "promised", "free-room")
-            if (box := await bars.locator(f"span.{part}").bounding_box())
+        assert [await parts_of(bar) for bar in await bars.all()] == [
+            {"bound": 37, "promised": 22, "free-room": 41},
+            {"bound": 60, "free-room": 40},
+            {"bound": 25, "promised": 75},
         ]
-        assert [round(100 * width / sum(widths)) for width in widths] == [37, 22, 41]
         rows = await seen.page.locator("#disks tbody tr").all()
         assert len(rows) == 4
         first = await rows[0].inner_text()

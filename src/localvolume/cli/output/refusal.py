@@ -1,4 +1,4 @@
-"""Says on stderr what a command refuses or leaves out: all of them in one form, with their name."""
+"""Says on stderr what a command refuses or leaves out, in one form for all commands."""
 
 from __future__ import annotations
 

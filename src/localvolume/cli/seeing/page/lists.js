@@ -38,7 +38,7 @@ function table(place, key, rows, columns) {
 
 function plain(get) { return (cell, row) => cell.text(get(row)); }
 
-// `rows` null: they could not be read, or for another reason are `unknown`.
+// `rows` null: they are not known, and `unknown` says why.
 function section(id, title, rows, columns, none, unknown = "Not known: it could not be read.") {
   const place = d3.select(`#${id}`);
   place.selectAll("h2, .empty").remove();

@@ -27,7 +27,7 @@ class Told(NamedTuple):
 
 
 def disks_of(facts: Facts, node: str) -> Told:
-    """Of several notes, the first counts that is one."""
+    """If there are several notes, the first valid one counts."""
     for thing in facts.disks_by_node.get(marks.node_key(node), ()):
         told = told_in(thing.metadata.annotations.get(marks.DISKS_ANNOTATION, ""))
         if told.disks is not None:

@@ -68,7 +68,7 @@ _BESIDE: Final = frozenset(
         "ReferencedNodeReturned",
     }
 )
-"""The Events that do not say whether it does: what was said before them still counts."""
+"""The Events that tell of something else: what was said before them still counts."""
 
 _STALE_SECONDS: Final = 3600.0
 """Agents repeat every hour what is still so: anything older no longer counts."""

@@ -186,7 +186,7 @@ def _at_node(facts: Facts, claim: Claim, node: str) -> Verdict:
     if said is None:
         return Verdict(code="making", text=text, then="it becomes Bound")
     if _is_begun_anew(facts, claim, said):
-        # Also if it has failed again since: an object that much is said of has not every Event.
+        # It may have failed again since: not every Event of an object with many is written.
         text = f"{text}; {age(facts.now, said.seen)} ago, it failed: {said.message}"
         return Verdict(code="making", text=text, then="it becomes Bound, unless that happens again")
     then = "the agent tries again as soon as something changes"

@@ -17,6 +17,12 @@ from localvolume.disks.plan.naming import best_link, written
 from localvolume.kube.objects import CSIStorageCapacity, OwnerReference
 from localvolume.volumes import marks
 from localvolume.volumes.manifest import NodeFacts
+from localvolume.volumes.storagecapacities import (
+    is_kept_by,
+    labels_of,
+    topology_of,
+    why_not_about,
+)
 
 MOST: Final = 64
 LONGEST: Final = 16 << 10
@@ -89,9 +95,7 @@ def steps(
 
 def ours(thing: CSIStorageCapacity, node_name: str) -> bool:
     """Whether an agent of this node tells of raw disks by that object."""
-    labels = thing.metadata.labels
-    mine = labels.get(marks.NODE_LABEL) == marks.node_key(node_name)
-    return mine and labels.get(marks.MANAGER_LABEL) == marks.DISKS_MANAGER
+    return is_kept_by(thing, node_name, marks.DISKS_MANAGER)
 
 
 def object_name(node_name: str) -> str:
@@ -105,14 +109,13 @@ def manifest(telling: Telling, namespace: str, *, is_taken: bool = False) -> dic
 
     `is_taken`: another's object has its name. The next one nobody can guess, and take as well.
     """
-    key, owner = marks.node_key(telling.node.name), telling.owner
-    name = object_name(telling.node.name)
+    name, owner = object_name(telling.node.name), telling.owner
     return {
         "metadata": {
             **({"generateName": f"{name}-"} if is_taken else {"name": name}),
             "namespace": namespace,
             "annotations": {marks.DISKS_ANNOTATION: telling.note},
-            "labels": {marks.NODE_LABEL: key, marks.MANAGER_LABEL: marks.DISKS_MANAGER},
+            "labels": labels_of(telling.node.name, marks.DISKS_MANAGER),
             "ownerReferences": [
                 {
                     "apiVersion": owner.api_version,
@@ -123,7 +126,7 @@ def manifest(telling: Telling, namespace: str, *, is_taken: bool = False) -> dic
             ],
         },
         "storageClassName": marks.DISKS_CLASS,
-        "nodeTopology": {"matchLabels": _topology(telling.node)},
+        "nodeTopology": topology_of(telling.node),
     }
 
 
@@ -165,15 +168,10 @@ def _cut(text: str) -> str:
 
 def _mismatch(thing: CSIStorageCapacity, telling: Telling) -> str:
     """What is wrong with an object and cannot be changed, or not safely; "" if nothing is."""
-    topology, node = thing.node_topology, telling.node
-    if topology is None or topology.match_labels != _topology(node) or topology.match_expressions:
-        return f"it is not about the nodes with the hostname {node.hostname}"
+    if elsewhere := why_not_about(thing, telling.node):
+        return elsewhere
     if [one.uid for one in thing.metadata.owner_references] != [telling.owner.uid]:
         return f"it does not belong to the {telling.owner.kind} {telling.owner.name} alone"
     if thing.storage_class_name != marks.DISKS_CLASS or thing.capacity is not None:
         return "it may be taken for room"
     return ""
-
-
-def _topology(node: NodeFacts) -> Mapping[str, str]:
-    return {marks.HOSTNAME_LABEL: node.hostname}

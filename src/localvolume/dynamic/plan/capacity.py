@@ -20,6 +20,12 @@ from localvolume.kube.objects import CSIStorageCapacity
 from localvolume.volumes import marks
 from localvolume.volumes.capacity import MIB, bytes_of, quantity
 from localvolume.volumes.manifest import NodeFacts
+from localvolume.volumes.storagecapacities import (
+    is_kept_by,
+    labels_of,
+    topology_of,
+    why_not_about,
+)
 
 # The cap of a resource.Quantity: beyond it, what is read back would always differ.
 _MOST: Final = (1 << 63) - 1
@@ -112,9 +118,7 @@ def object_name(node_name: str, class_name: str, number: int = 0) -> str:
 
 def ours(thing: CSIStorageCapacity, node_name: str) -> bool:
     """Whether an agent of this node keeps the object: both labels say so."""
-    labels = thing.metadata.labels
-    mine = labels.get(marks.NODE_LABEL) == marks.node_key(node_name)
-    return mine and labels.get(marks.MANAGER_LABEL) == marks.MANAGER
+    return is_kept_by(thing, node_name, marks.MANAGER)
 
 
 def desired_objects(classes: Sequence[ClassCapacity]) -> dict[str, Desired]:
@@ -212,16 +216,15 @@ def manifest(create: Create, node: NodeFacts, namespace: str) -> dict[str, Any]:
             "namespace": namespace,
             "annotations": notes(create.desired),
             "labels": {
-                marks.NODE_LABEL: marks.node_key(node.name),
+                **labels_of(node.name, marks.MANAGER),
                 marks.DRIVER_LABEL: marks.driver_label(create.desired.provisioner),
-                marks.MANAGER_LABEL: marks.MANAGER,
             },
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
             ],
         },
         "storageClassName": create.desired.class_name,
-        "nodeTopology": {"matchLabels": _topology(node)},
+        "nodeTopology": topology_of(node),
         **create.desired.sizes,
     }
 
@@ -245,9 +248,8 @@ def notes_of(there: CSIStorageCapacity) -> dict[str, str]:
 
 def _mismatch(thing: CSIStorageCapacity, desired: Desired, node: NodeFacts) -> str:
     """What is wrong with an object and cannot be changed, or not safely; "" if nothing is."""
-    topology = thing.node_topology
-    if topology is None or topology.match_labels != _topology(node) or topology.match_expressions:
-        return f"it is not about the nodes with the hostname {node.hostname}"
+    if elsewhere := why_not_about(thing, node):
+        return elsewhere
     if all(owner.uid != node.uid for owner in thing.metadata.owner_references):
         return f"it does not belong to the Node with the UID {node.uid}"
     if thing.metadata.labels.get(marks.DRIVER_LABEL) != marks.driver_label(desired.provisioner):
@@ -276,10 +278,6 @@ def _difference(thing: CSIStorageCapacity, desired: Desired) -> str:
     if totals_in(there.get(marks.POOLS_ANNOTATION, "")) != totals:
         differences.append("its pools have other sizes")
     return "; ".join(differences)
-
-
-def _topology(node: NodeFacts) -> Mapping[str, str]:
-    return {marks.HOSTNAME_LABEL: node.hostname}
 
 
 def _sorted(things: list[CSIStorageCapacity], first: str) -> list[CSIStorageCapacity]:

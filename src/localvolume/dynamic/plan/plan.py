@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from localvolume.dynamic.model import (
@@ -126,10 +126,7 @@ def _by_class(
     world: World, counted: Callable[[Pool, ClassFacts], int]
 ) -> dict[str, tuple[int, ...]]:
     capacity: dict[str, tuple[int, ...]] = {}
-    for name, class_facts in world.facts.classes.items():
-        pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
-        if not pools:
-            continue
+    for name, class_facts, pools in _with_pools(world):
         capacities: dict[str, int] = {}
         for pool in pools:
             if class_facts.problem or unfit(pool, class_facts, None):
@@ -145,14 +142,13 @@ def _by_class(
 
 
 def sizes_of_classes(world: World) -> dict[str, dict[str, PoolSize]]:
-    """For each of the same classes: how large its pools without a problem are, by name. How full a
-    pool is, the first class by name tells alone: that takes the fewest writes."""
+    """For each of the same classes: how large its pools without a problem are, by name.
+
+    Only the first class of a pool tells how full that is: this takes the fewest writes.
+    """
     found: dict[str, dict[str, PoolSize]] = {}
     told: set[str] = set()
-    for name, class_facts in sorted(world.facts.classes.items()):
-        pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
-        if not pools:
-            continue
+    for name, _, pools in _with_pools(world):
         found[name] = {}
         for pool in pools:
             report, called = pool.report, pool.config.name
@@ -166,8 +162,7 @@ def sizes_of_classes(world: World) -> dict[str, dict[str, PoolSize]]:
 def unfit_of_classes(world: World) -> dict[str, str]:
     """For each of the same classes: why some of its pools cannot serve it, "" if all can."""
     found: dict[str, str] = {}
-    for name, class_facts in world.facts.classes.items():
-        pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
+    for name, class_facts, pools in _with_pools(world):
         whys = [
             f"pool {pool.config.name}: {why}"
             for pool in pools
@@ -175,9 +170,16 @@ def unfit_of_classes(world: World) -> dict[str, str]:
         ]
         if class_facts.problem:
             whys = [f"class {name}: {class_facts.problem}"]
-        if pools:
-            found[name] = "; ".join(whys)
+        found[name] = "; ".join(whys)
     return found
+
+
+def _with_pools(world: World) -> Iterator[tuple[str, ClassFacts, Sequence[Pool]]]:
+    """The classes that this node has pools for, by name, each with these pools."""
+    for name, class_facts in sorted(world.facts.classes.items()):
+        pools = [pool for pool in world.facts.pools if is_for(pool, class_facts)]
+        if pools:
+            yield name, class_facts, pools
 
 
 def _age(claim: PersistentVolumeClaim) -> tuple[str, str]:

@@ -149,6 +149,7 @@ def test_it_promises_room_to_nobody() -> None:
         {"nodeTopology": None},
         {"storageClassName": "fast"},
         {"capacity": "1Ti"},
+        {"maximumVolumeSize": "1Ti"},
     ],
 )
 def test_what_cannot_be_corrected_is_made_anew(wrong: dict[str, Any]) -> None:

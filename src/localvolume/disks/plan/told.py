@@ -172,6 +172,8 @@ def _mismatch(thing: CSIStorageCapacity, telling: Telling) -> str:
         return elsewhere
     if [one.uid for one in thing.metadata.owner_references] != [telling.owner.uid]:
         return f"it does not belong to the {telling.owner.kind} {telling.owner.name} alone"
-    if thing.storage_class_name != marks.DISKS_CLASS or thing.capacity is not None:
+    # A scheduler takes either size for room.
+    is_room = thing.capacity is not None or thing.maximum_volume_size is not None
+    if is_room or thing.storage_class_name != marks.DISKS_CLASS:
         return "it may be taken for room"
     return ""

@@ -131,12 +131,10 @@ def manifest(telling: Telling, namespace: str, *, is_taken: bool = False) -> dic
 
 
 def _is_told(row: Judged) -> bool:
-    """Of loop devices, partitions and what the kernel makes of something else, only those that a
-    filter means: they come and go with volumes."""
+    """Loop devices, partitions and what the kernel makes of something else come and go with
+    volumes: they are told of only if a filter means them."""
     disk = row.disk
-    return row.filter is not None or not (
-        disk.parent or disk.virtual or disk.transport in ("", "loop")
-    )
+    return row.filter is not None or not (disk.parent or disk.virtual or disk.transport == "loop")
 
 
 def _shape(row: Judged, plan: DiskPlan) -> dict[str, Any]:

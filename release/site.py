@@ -1,7 +1,7 @@
-"""`python -m release.site VERSION`: the site of a version into gh-pages, beside those of others.
+"""`python -m release.site VERSION`: puts the site of a version into gh-pages, beside the others.
 
 The newest version has the alias `latest`, which readers come to. A later fix of an older line does
-not take it. It pushes nothing.
+not take it. Nothing is pushed.
 """
 
 import json
@@ -16,13 +16,13 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
 def is_newest(version: str, there: Iterable[str]) -> bool:
-    """Whether no version that is there is higher; what is there and is no version does not count.
+    """Whether no version that is there is higher. Other names, such as `dev`, do not count.
 
-    Raises ValueError if `version` is none.
+    Raises ValueError if `version` is no version.
     """
     own = _numbers(version)
     if own is None:
-        raise ValueError(f"a version has three numbers, which {version!r} has not")
+        raise ValueError(f"a version has three numbers, and {version!r} does not")
     return all(other <= own for one in there if (other := _numbers(one)) is not None)
 
 

@@ -133,7 +133,7 @@ def build(
         values.update(read.values)
     files = {source.key.casefold(): source.file for source, _ in parsed}
     found += schema.check_together(values, files, has_image=has_image)
-    # Where something cannot be read, classes and pools may be in that.
+    # What cannot be read may have classes and pools.
     if not found and not any(
         values.get(field) for field in ("storage_classes", "pools", "flexvolume")
     ):

@@ -205,7 +205,7 @@ class FlexVolumes(Leading[Due]):
         self._namesakes: dict[str, str] = {}
         self._said: dict[str, str] = {}
         self._held: set[str] = set()
-        """The PersistentVolumes of which was said that they are held."""
+        """The PersistentVolumes that were said to be held."""
 
     async def _start(self) -> None:
         await self._demand.wait_synced()
@@ -340,7 +340,7 @@ class FlexVolumes(Leading[Due]):
         self._events.event(about, "Warning", reason, action.reason)
 
     def _take_back(self, name: str) -> None:
-        """Say that it is held no longer, if that was said and it is still there."""
+        """Say that a volume is held no longer, if it was said to be held and is still there."""
         if name not in self._held:
             return
         self._held.remove(name)

@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 _KEY: Final = "disks"
 
-
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 300.0
 """Bounds of the wait after a failure, in seconds."""

@@ -1,7 +1,7 @@
 """Keeps the node's CSIStorageCapacity objects up to date: what is written, and when.
 
 A write that promises less goes out at once. Growth, and repair of what others changed, is written
-at most once a second for each object, and that its pools are fuller or emptier every five minutes.
+at most once a second for each object; how full its pools are, at most every five minutes.
 A class never has two writes under way; what changes meanwhile is written afterwards. The objects
 stay when the process ends: it will be back.
 """
@@ -102,7 +102,7 @@ class CapacityRole:
             failed=self._failed,
             ended=lambda *_: self.loop.wake(),
             backoff=lambda: Backoff(self._paces.first_wait, self._paces.longest_wait),
-            # Whoever waits to say how full a pool is keeps nobody from promising less.
+            # A failure to say how full pools are must not delay a promise of less.
             kind=lambda writes: "used" if writes.only_used else "",
         )
         self._classes: dict[str, _Class] = {}

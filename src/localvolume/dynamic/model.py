@@ -575,7 +575,7 @@ class Plan:
     Pools on one filesystem share one capacity. `largest` is the largest volume that fits into any
     of a class's pools, in bytes. `unfit` says why some of them cannot serve it, "" if all can.
     `sizes` says how large a class's pools are, and how full, by name, as far as that is known.
-    `over` says of which PersistentVolumes nothing that was said is so any more, and why, by name.
+    `over` names the PersistentVolumes of which nothing that was said is so any more, and says why.
     """
 
     actions: Sequence[Action]

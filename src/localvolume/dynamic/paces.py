@@ -15,8 +15,7 @@ class CapacityPaces:
     """The least time between two writes of an object, unless the later one promises less."""
 
     used: float = 300.0
-    """The least time since the last write of an object before one says only that its pools are
-    fuller or emptier."""
+    """The least time between a write of an object and one that only says how full its pools are."""
 
     first_wait: float = 0.5
     longest_wait: float = 15.0

@@ -119,7 +119,7 @@ class EventRecorder:
             try:
                 await self._write_once(what, record, name)
             except TryAgainLater as error:
-                # It may have been written all the same: tried again under its name, it is one.
+                # It may have been written all the same. Under the same name, it is written once.
                 unsure = True
                 await asyncio.sleep(self._backoff.next(error.after))
                 continue

@@ -156,7 +156,8 @@ def unmount_all(place: Place) -> None:
 
 
 def _unmount_one(place: Place, until: float) -> bool:
-    """Take away the topmost mount; False if there is none. Tries until then while it is in use."""
+    """Take away the topmost mount; returns False if there is none. If it is in use, tries again
+    until that time (time.monotonic), then raises FailedPrecondition."""
     while True:
         try:
             return unmount(f"/proc/self/fd/{place.parent}/{place.name}")

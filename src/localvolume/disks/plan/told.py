@@ -107,7 +107,8 @@ def object_name(node_name: str) -> str:
 def manifest(telling: Telling, namespace: str, *, is_taken: bool = False) -> dict[str, Any]:
     """The object to create (Kubernetes API, storage/v1 CSIStorageCapacity).
 
-    `is_taken`: another's object has its name. The next one nobody can guess, and take as well.
+    `is_taken`: another's object has its name. Nobody can guess the name that it gets then, and take
+    that as well.
     """
     name, owner = object_name(telling.node.name), telling.owner
     return {

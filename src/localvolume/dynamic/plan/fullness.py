@@ -15,7 +15,8 @@ _SLACK_PERCENT: Final = 2
 
 
 class PoolSize(NamedTuple):
-    """How large a pool is, and what of it is used; None if nobody can tell, or others tell it."""
+    """How large a pool is, and what of it is used; None if nobody can tell, or another class's
+    object tells it."""
 
     total_bytes: int
     used_bytes: int | None = None
@@ -29,12 +30,12 @@ def note_of(pools: Iterable[tuple[str, PoolSize]], before: str = "") -> str:
 
 
 def totals_in(note: str) -> dict[str, int]:
-    """The sizes alone, as an agent wrote them; those of an earlier build, too."""
+    """The sizes alone, also as an agent of an earlier build wrote them."""
     return {name: size.total_bytes for name, size in pools_in(note).items()}
 
 
 def pools_in(note: str) -> dict[str, PoolSize]:
-    """What an annotation says; nothing of what is no such note. Anybody may have written it.
+    """What an annotation says. Leaves out what is not in its form: anybody may have written it.
 
     An agent of an earlier build wrote the size alone.
     """

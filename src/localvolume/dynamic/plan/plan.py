@@ -89,7 +89,7 @@ def plan(facts: Facts) -> Plan:
 
 def over_of_volumes(world: World, judged: Mapping[str, Action]) -> dict[str, str]:
     """The PersistentVolumes of which a Warning is to be taken back, and why, by name. Nobody knows
-    what comes of an action that is under way; and of another object, nothing was said."""
+    what comes of an action that is under way, and nothing was said of another object."""
     found = {}
     for name, uid in world.facts.warned.items():
         volume = world.facts.volumes.get(name)

@@ -58,7 +58,7 @@ def judge_volume(world: World, volume: Volume) -> Action:
 
 
 def why_over(world: World, volume: Volume, judged: Action) -> str:
-    """Why nothing is so any more of what was said of the volume, "" if some of it is, or may be.
+    """Why nothing that was said of the volume is so any more; "" if some of it is, or may be.
 
     What is still to be done for it may fail for the same reason as before. A volume that is held
     without an Event is left alone all the same.

@@ -19,7 +19,7 @@ from tests.cluster.support_rights import Rights, done_with
 from tests.cluster.support_seeing import Seeing
 from tests.host.support_devices import LoopDevice, command, unmount
 from tests.host.support_disks import odd_size, shared_directory
-from tests.suite.api import CAPACITIES, PODS
+from tests.suite.api import CAPACITIES, MERGE, NODES, PODS
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -208,6 +208,33 @@ def test_what_was_told_of_them_goes_with_the_agents_pod(
     assert disk.path in (shown(seeing, lab) or {})
     lab.plane.request("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
     lab.until(lambda: shown(seeing, lab), lambda found: found is None)
+
+
+def test_what_is_known_of_pod_and_node_only_later_is_told_too(disks: Disks, lab: Lab) -> None:
+    lab.paces = replace(lab.paces, disks_told=0.0)
+    disks.add()
+    disks.share()
+    query = f"{CAPACITIES}?labelSelector=localvolume.dev/node%3D{lab.node}"
+
+    def told() -> tuple[list[str], dict[str, Any]] | None:
+        """To whom the one object belongs, and which nodes it is about."""
+        found = lab.objects.get(query)["items"]
+        if len(found) != 1:
+            return None
+        owners = found[0]["metadata"]["ownerReferences"]
+        return [one["kind"] for one in owners], found[0]["nodeTopology"]["matchLabels"]
+
+    hostname = {"kubernetes.io/hostname": lab.node}
+    lab.start(pod_name=lab.unique)
+    lab.until(told, lambda found: found == (["Node"], hostname))
+    spec = {"nodeName": lab.node, "containers": [{"name": "agent", "image": "x"}]}
+    lab.objects.make(PODS, {"metadata": {"name": lab.unique}, "spec": spec})
+    lab.until(told, lambda found: found == (["Pod"], hostname))
+    hostname = {"kubernetes.io/hostname": f"{lab.unique}-renamed"}
+    patch = {"metadata": {"labels": hostname}}
+    lab.plane.request("PATCH", f"{NODES}/{lab.node}", patch, content_type=MERGE)
+    lab.until(told, lambda found: found == (["Pod"], hostname))
+    lab.stop()
 
 
 def test_a_disk_that_somebody_looks_at_meanwhile_is_not_forgotten(disks: Disks, lab: Lab) -> None:

@@ -14,15 +14,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from localvolume.disks.plan.told import object_name
+from localvolume.disks.plan.told import Telling, manifest, note_of, object_name
 from localvolume.disks.telling import DisksTelling
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import ApiError
 from localvolume.kube.informer import Informer
 from localvolume.kube.kinds import STORAGE_CAPACITIES
-from localvolume.kube.objects import CSIStorageCapacity, Node
+from localvolume.kube.objects import CSIStorageCapacity, Node, OwnerReference
 from localvolume.kube.ownpod import OwnPod
+from localvolume.volumes.manifest import NodeFacts
 from localvolume_lab.sandbox import Sandbox
 from tests.decisions.support_disks import disk, planned
 from tests.suite.until import until_async
@@ -58,7 +59,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def scene(
-    tmp_path: Path, between: float = 0.0, watched: str = WATCHED
+    tmp_path: Path, between: float = 0.0, watched: str = WATCHED, *, refused: bool = False
 ) -> AsyncIterator[Scene]:
     made: list[Scene] = []
 
@@ -67,6 +68,8 @@ async def scene(
             made[0].writes.append((verb, "" if error is None else error.reason))
 
     async with Sandbox(controllers=False) as sandbox:
+        if refused:
+            sandbox.faults.answer(403, verb="list", times=None)
         access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
         async with Client(access, user_agent="test", on_request=seen) as client:
             informer = Informer(
@@ -218,6 +221,35 @@ async def test_its_own_of_which_the_watch_did_not_tell_yet_is_known_by_its_name(
         await here.until_told("sda")
         # It did not belong to the Node, so it is made anew.
         assert [one[0] for one in here.writes] == ["create", "create", "delete", "create"]
+
+
+async def test_once_nothing_is_to_be_written_a_failure_delays_nothing_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localvolume.disks.telling._FIRST_WAIT", 3600.0)
+    async with scene(tmp_path, watched="no=object") as here:
+        await here.telling.informer.synced.wait()
+        # An agent before this one made it, which the watch did not tell of yet.
+        facts = NodeFacts("n1", "uid-1", "n1")
+        owner = OwnerReference(api_version="v1", kind="Node", name="n1", uid="uid-1")
+        plan = planned(disk("sda"))
+        body = manifest(Telling(note_of(plan), facts, owner), "default")
+        await here.client.create(STORAGE_CAPACITIES, body)
+        here.telling.tell(plan)
+        await until_async(lambda: len(here.telling.informer.items) == 1)
+        looks = here.telling.loop.looks
+        here.telling.changed()
+        await until_async(lambda: here.telling.loop.looks > looks)
+        here.telling.tell(planned(disk("sdb")))
+        await here.until_told("sdb")
+        assert here.writes == [("create", ""), ("create", "AlreadyExists"), ("patch", "")]
+
+
+async def test_that_it_may_not_be_read_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scene(tmp_path, refused=True):
+        await until_async(lambda: "this node's raw disks are not published: " in caplog.text)
 
 
 @pytest.mark.parametrize("status", [403, 500])

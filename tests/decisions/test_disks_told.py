@@ -91,6 +91,11 @@ def test_there_is_a_bound_and_it_says_how_many_more_there_are() -> None:
     assert len(note) <= LONGEST
     assert json.loads(note)["more"] == MOST + 7 - len(json.loads(note)["disks"])
     assert len(json.loads(note)["disks"]) > 5
+    assert {len(one["model"]) for one in json.loads(note)["disks"]} == {300}
+    # However little there is to say of each.
+    small = [replace(one, size_bytes=1, model="", identity={}, links=()) for one in many]
+    found = told(planned(*small))
+    assert (len(found["disks"]), found["more"]) == (MOST, 7)
 
 
 def test_no_disks_are_told_of_too() -> None:

@@ -62,6 +62,15 @@ async def recording(client: Client, **options: Any) -> AsyncIterator[EventRecord
             await task
 
 
+async def said(client: Client, *messages: str, **options: Any) -> EventRecorder:
+    """The recorder once it is done with these messages about one volume."""
+    async with recording(client, **options) as recorder:
+        for message in messages:
+            recorder.event(VOLUME, "Normal", "R", message)
+        assert await recorder.flush(60)
+    return recorder
+
+
 async def test_an_event_is_what_kubectl_describe_looks_for(
     server: FaultServer, client: Client
 ) -> None:
@@ -126,21 +135,15 @@ async def test_repeats_become_a_count(server: FaultServer, client: Client) -> No
 
 async def test_an_expired_event_is_written_anew(server: FaultServer, client: Client) -> None:
     server.others = [echo, failure(404, "NotFound"), echo]
-    async with recording(client) as recorder:
-        recorder.event(VOLUME, "Normal", "R", "m")
-        recorder.event(VOLUME, "Normal", "R", "m")
-        recorder.event(VOLUME, "Normal", "R", "m")
-        assert await recorder.flush(60)
-        assert (recorder.written, recorder.lost) == (3, 0)
+    recorder = await said(client, "m", "m", "m")
+    assert (recorder.written, recorder.lost) == (3, 0)
     assert [seen.method for seen in server.seen] == ["POST", "PATCH", "POST", "PATCH"]
     assert server.seen[2].body["count"] == 2
 
 
 async def test_a_taken_name_is_replaced(server: FaultServer, client: Client) -> None:
     server.others = [failure(409, "AlreadyExists"), echo]
-    async with recording(client) as recorder:
-        recorder.event(VOLUME, "Normal", "R", "m")
-        assert await recorder.flush(60)
+    await said(client, "m")
     names = [seen.body["metadata"]["name"] for seen in server.seen]
     assert len(set(names)) == 2
 
@@ -151,10 +154,7 @@ async def test_after_it_expired_a_taken_name_is_anothers_again(
     """The answer that was lost before was one about the Event that expired."""
     lost, expired = failure(504, "Timeout"), failure(404, "NotFound")
     server.others = [echo, lost, expired, failure(409, "AlreadyExists"), echo]
-    async with recording(client) as recorder:
-        recorder.event(VOLUME, "Normal", "R", "m")
-        recorder.event(VOLUME, "Normal", "R", "m")
-        assert await recorder.flush(60)
+    await said(client, "m", "m")
     assert [seen.method for seen in server.seen] == ["POST", "PATCH", "PATCH", "POST", "POST"]
     assert len({seen.body["metadata"]["name"] for seen in server.seen[3:]}) == 2
 
@@ -163,11 +163,8 @@ async def test_one_whose_answer_was_lost_is_not_written_twice(
     server: FaultServer, client: Client
 ) -> None:
     server.others = [failure(504, "Timeout"), failure(409, "AlreadyExists"), echo]
-    async with recording(client) as recorder:
-        recorder.event(VOLUME, "Normal", "R", "m")
-        recorder.event(VOLUME, "Normal", "R", "m")
-        assert await recorder.flush(60)
-        assert (recorder.written, recorder.lost) == (2, 0)
+    recorder = await said(client, "m", "m")
+    assert (recorder.written, recorder.lost) == (2, 0)
     first, again, repeated = server.seen
     name = first.body["metadata"]["name"]
     assert again.body["metadata"]["name"] == name
@@ -182,11 +179,8 @@ async def test_a_server_that_is_unwell_is_waited_for_in_order(
     server: FaultServer, client: Client
 ) -> None:
     server.others = [failure(500, "InternalError"), failure(429, "TooManyRequests"), echo]
-    async with recording(client) as recorder:
-        recorder.event(VOLUME, "Normal", "R", "one")
-        recorder.event(VOLUME, "Normal", "R", "two")
-        assert await recorder.flush(60)
-        assert (recorder.written, recorder.lost) == (2, 0)
+    recorder = await said(client, "one", "two")
+    assert (recorder.written, recorder.lost) == (2, 0)
     messages = [seen.body["message"] for seen in server.seen]
     assert messages == ["one", "one", "one", "two"]
 
@@ -236,22 +230,16 @@ async def test_a_refused_event_is_dropped_and_logged(
     server: FaultServer, client: Client, caplog: pytest.LogCaptureFixture, code: int, reason: str
 ) -> None:
     server.others = [failure(code, reason), echo]
-    async with recording(client) as recorder:
-        recorder.event(VOLUME, "Normal", "R", "refused")
-        recorder.event(VOLUME, "Normal", "R", "taken")
-        assert await recorder.flush(60)
-        assert (recorder.written, recorder.lost) == (1, 1)
+    recorder = await said(client, "refused", "taken")
+    assert (recorder.written, recorder.lost) == (1, 1)
     assert "refused" in caplog.text
     assert len(server.seen) == 2
 
 
 async def test_it_gives_up_on_one_event_in_the_end(server: FaultServer, client: Client) -> None:
     server.others = [failure(500, "InternalError")] * 3 + [echo]
-    async with recording(client, attempts=3) as recorder:
-        recorder.event(VOLUME, "Normal", "R", "one")
-        recorder.event(VOLUME, "Normal", "R", "two")
-        assert await recorder.flush(60)
-        assert (recorder.written, recorder.lost) == (1, 1)
+    recorder = await said(client, "one", "two", attempts=3)
+    assert (recorder.written, recorder.lost) == (1, 1)
 
 
 async def test_a_full_queue_drops_the_oldest(server: FaultServer, client: Client) -> None:

@@ -21,7 +21,10 @@ from tests.suite.api import VOLUMES
 
 pytestmark = pytest.mark.needs("controlplane")
 
-OF_THE_DRIVER = {"csinodes", "volumesnapshotcontents", "volumegroupsnapshotcontents"}
+OF_THE_DRIVER = {
+    *("csinodes", "volumeattributesclasses"),
+    *("volumesnapshotcontents", "volumegroupsnapshotcontents"),
+}
 """What is asked for only where something uses the CSI driver."""
 
 Ask = Callable[..., Any]

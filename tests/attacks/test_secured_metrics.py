@@ -10,6 +10,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,7 @@ def check_who_reads(mounted: Mounted, port: int, allowed: str, other: str) -> No
         assert got == 401, header
         assert METRIC not in text
     for probe in ("/ready", "/healthz"):
-        assert status(mounted, port, "", probe) == 200
+        until(partial(status, mounted, port, "", probe), lambda got: got == 200)
 
 
 def test_the_agents_metrics_are_for_who_may_get_them(

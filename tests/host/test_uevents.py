@@ -136,4 +136,4 @@ async def test_a_quiet_socket_costs_nothing_and_closing_leaves_none() -> None:
 
 def uevent_sockets() -> set[str]:
     """The sockets of this process that hear of uevents."""
-    return {address for address, protocol, *_ in own_sockets("netlink") if protocol == "15"}
+    return {inode for _, protocol, *_, inode in own_sockets("netlink") if protocol == "15"}

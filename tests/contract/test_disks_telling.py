@@ -56,6 +56,12 @@ class Scene:
 
         await until_async(self.notes, fits)
 
+    async def until_written(self, *verbs: str) -> None:
+        """What is seen to be done may be answered later."""
+        await until_async(
+            lambda: [verb for verb, _ in self.writes], lambda found: found == [*verbs]
+        )
+
 
 @contextlib.asynccontextmanager
 async def scene(
@@ -106,7 +112,7 @@ async def test_it_is_written_when_it_changes_and_only_then(tmp_path: Path) -> No
             await asyncio.sleep(0.05)
         here.telling.tell(planned(disk("sda"), disk("sdb")))
         await here.until_told("sda", "sdb")
-        assert here.writes == [("create", ""), ("patch", "")]
+        await here.until_written("create", "patch")
         (there,) = await here.there()
         assert there.capacity is None
         assert [one.kind for one in there.metadata.owner_references] == ["Node"]
@@ -160,8 +166,10 @@ async def test_nothing_is_taken_back_before_the_first_look_at_the_disks(tmp_path
         here.telling.tell(planned(disk("sda")))
         await here.until_told("sda")
         # The watch may show it a moment longer; then it is deleted in vain.
-        done = [one for one in here.writes if one != ("delete", "NotFound")]
-        assert done == [("delete", ""), ("create", "")]
+        await until_async(
+            lambda: [one for one in here.writes if one != ("delete", "NotFound")],
+            lambda done: done == [("delete", ""), ("create", "")],
+        )
 
 
 async def test_what_others_write_into_it_is_put_right(tmp_path: Path) -> None:
@@ -189,7 +197,7 @@ async def test_another_nodes_agent_cannot_take_its_name(tmp_path: Path) -> None:
         assert '"/dev/sda"' in told.metadata.annotations[ANNOTATION]
         here.telling.tell(planned(disk("sdb")))
         await until_async(here.notes, lambda notes: any('"/dev/sdb"' in one for one in notes))
-        assert [one[0] for one in here.writes] == ["create", "create", "create", "patch"]
+        await here.until_written("create", "create", "create", "patch")
 
 
 async def test_what_somebody_keeps_from_going_keeps_no_name_either(tmp_path: Path) -> None:
@@ -220,7 +228,7 @@ async def test_its_own_of_which_the_watch_did_not_tell_yet_is_known_by_its_name(
         here.telling.tell(planned(disk("sda")))
         await here.until_told("sda")
         # It did not belong to the Node, so it is made anew.
-        assert [one[0] for one in here.writes] == ["create", "create", "delete", "create"]
+        await here.until_written("create", "create", "delete", "create")
 
 
 async def test_once_nothing_is_to_be_written_a_failure_delays_nothing_any_more(

@@ -22,7 +22,7 @@ from localvolume.kube.kinds import EVENTS, NODES
 from localvolume.kube.objects import Node
 from localvolume.kube.standing import AGAIN_SECONDS
 from localvolume_lab.sandbox.sandbox import Sandbox
-from tests.suite.clock import Clock
+from tests.suite.clock import Clock, turns
 from tests.suite.until import until_async
 
 KEY = "example.com/not-ready"
@@ -138,7 +138,7 @@ async def test_a_refusal_is_said_once_however_often_it_is_tried(
     assert "stays on the node" in said[0].getMessage()
     clock = Clock()
     clock.move_on(2 * AGAIN_SECONDS)
-    await asyncio.sleep(0.05)
+    await turns()
     assert await setting.said() == [(EVENT_FAILED, 1), (EVENT_REMOVED, 1)]
 
 
@@ -170,7 +170,7 @@ async def test_what_is_not_asked_for_any_more_is_not_said_again(setting: Setting
         setting.taint.reconfigure(replace(ASKED, remove_node_not_ready_taint=False))
         await until_async(lambda: setting.taint.loop.looks > looks)
         clock.move_on(AGAIN_SECONDS)
-        await asyncio.sleep(0.05)
+        await turns()
         assert await setting.said() == [(EVENT_FAILED, 2)]
 
 

@@ -27,7 +27,7 @@ from localvolume.kube.kinds import STORAGE_CAPACITIES
 from localvolume.kube.standing import AGAIN_SECONDS
 from localvolume.volumes.manifest import NodeFacts
 from localvolume_lab.sandbox import Sandbox
-from tests.suite.clock import Clock
+from tests.suite.clock import Clock, turns
 from tests.suite.until import until_async
 
 
@@ -136,7 +136,7 @@ async def test_that_capacities_are_refused_is_said_of_a_node_that_is_there(agent
     await until_async(agent.said, lambda said: sum(one.times for one in said) == times + 1)
     role.update(None)
     clock.move_on(AGAIN_SECONDS)
-    await asyncio.sleep(0)
+    await turns()
     assert sum(one.times for one in await agent.said()) == times + 1
     role.update(facts)
     agent.now += 30

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from localvolume.kube.correlate import EventType
 from localvolume.kube.standing import AGAIN_SECONDS, Standing
-from tests.suite.clock import Clock
+from tests.suite.clock import Clock, turns
 from tests.suite.until import until_async
 
 Words = list[tuple[EventType, str, str]]
@@ -19,12 +17,6 @@ def standing() -> tuple[Standing, Words]:
 
 def bad(*texts: str) -> Words:
     return [("Warning", "Bad", text) for text in texts]
-
-
-async def turns() -> None:
-    """What is due happens in the loop's next turns."""
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_what_stands_is_said_when_it_is_new_or_changed() -> None:

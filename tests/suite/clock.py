@@ -21,6 +21,12 @@ class Clock:
         self._ahead += seconds
 
 
+async def turns() -> None:
+    """Let the loop take those turns in which what is due happens."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 async def cost_of_waiting(seconds: float) -> float:
     """Processor seconds that this thread takes meanwhile; other threads may have work to do."""
     began = time.thread_time()

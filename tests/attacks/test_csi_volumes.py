@@ -18,7 +18,8 @@ from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_csicalls import Caller
 from tests.cluster.support_dynamic import Claim, MadePool, Volume
 from tests.cluster.support_loops import detach_all, links_of
-from tests.host.support_mounts import MS_BIND, mount, umount
+from tests.host.support_devices import unmount
+from tests.host.support_mounts import MS_BIND, mount
 from tests.suite.names import CSI
 from tests.suite.units import MIB
 
@@ -368,7 +369,7 @@ def test_a_pool_that_is_unmounted_in_a_pods_life_is_not_the_directory_below(
         assert caller.mounts() == []
         csi.stop()
     finally:
-        umount(str(pool.directory))
+        unmount(pool.directory)
     csi.serve_here()
     assert reads(caller.use(called)) == WRITTEN
 

@@ -19,7 +19,7 @@ from tests.cluster.support_csicalls import Caller
 from tests.cluster.support_inline import InlinePod, inline_pod
 from tests.cluster.support_seeing import Seeing
 from tests.faults.support_poolground import MadePool
-from tests.host.support_mounts import umount
+from tests.host.support_devices import unmount
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -243,7 +243,7 @@ def test_who_asks_about_it_is_told_whose_it_is(
 
 def unmount_by_hand(of: InlinePod) -> None:
     """As after a restart of the node: the kubelet's directory of the pod is gone."""
-    umount(str(of.target))
+    unmount(of.target)
     os.rmdir(of.target)
 
 

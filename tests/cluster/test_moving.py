@@ -13,7 +13,8 @@ import pytest
 
 from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_moving import MOVED_FROM, Moving, register
-from tests.host.support_mounts import MS_BIND, mount, umount
+from tests.host.support_devices import unmount
+from tests.host.support_mounts import MS_BIND, mount
 from tests.suite.api import CLAIMS, CLASSES, MERGE, PODS
 from tests.suite.names import CSI, FINALIZER, NATIVE, PROVISIONED_BY
 from tests.suite.units import MIB
@@ -60,7 +61,7 @@ def used(moving: Moving) -> Iterator[Path]:
     try:
         yield place
     finally:
-        umount(str(place))
+        unmount(place)
 
 
 def is_untouched(moving: Moving) -> None:
@@ -124,7 +125,7 @@ def test_a_raw_device(csi: CsiLab) -> None:
         assert moving.command("--yes", wait=0.0).returncode == 1
         csi.event(moving.name, "VolumeNotMoved", "is in use: it is mounted at")
     finally:
-        umount(str(place))
+        unmount(place)
     after = moving.moved()
     assert after["spec"]["volumeMode"] == "Block"
     assert "fsType" not in after["spec"]["csi"]

@@ -30,7 +30,7 @@ from tests.cluster.support_dynamic import Claim
 from tests.cluster.support_inline import inline_pod
 from tests.faults.support_lives import Point, Zygote
 from tests.faults.support_poolground import MadePool
-from tests.host.support_mounts import umount
+from tests.host.support_devices import unmount
 from tests.suite.names import CSI
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -401,7 +401,7 @@ def test_a_pods_own_volume_whose_pod_is_gone_before_the_next_agent(
     assert stage.disk.records()
     pod.delete()
     if stage.caller.mounts():
-        umount(str(pod.target))
+        unmount(pod.target)
     shutil.rmtree(stage.caller.kubelet / "pods" / pod.uid)
     zygote.start(hurried=True)
     stage.is_empty()

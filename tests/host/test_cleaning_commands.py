@@ -18,14 +18,12 @@ from localvolume.host.block import blockdev
 from localvolume.host.process.workers import Workers
 from tests.host.support_cleaning import block_target, fill, holds_secret, run_clean
 from tests.host.support_devices import LoopDevice, loop_device
-from tests.suite.clock import Clock
+from tests.suite.clock import LONG, Clock
 from tests.suite.units import MIB
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop")
 
-#: Seconds that do not pass while a test runs, however busy the machine is.
-LONG = 600.0
 LOGGER = "localvolume.cleaning.command"
 #: Writes to every pipe that the shell has.
 CHATTER = 'for fd in /proc/self/fd/*; do if [ -p "$fd" ]; then echo word > "$fd"; fi; done'

@@ -41,14 +41,13 @@ from tests.host.support_cleaning import (
     run_clean,
 )
 from tests.host.support_devices import LoopDevice, command, filesystem, loop_device
+from tests.suite.clock import LONG
 from tests.suite.units import MIB
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root", "loop")
 
 KERNEL_METHODS = [ZERO, DISCARD, OVERWRITE]
-#: Seconds that do not pass while a test runs, however busy the machine is.
-LONG = 600.0
 FS_IOC_SHUTDOWN = 0x8004587D  # linux/fs.h: _IOR('X', 125, __u32)
 
 

@@ -15,11 +15,8 @@ import pytest
 from localvolume.host.process import commands
 from localvolume.host.process.commands import CommandMissing, CommandTimedOut, Ending, run
 from tests.host.support_devices import formatted, mounted
-from tests.suite.clock import Clock
+from tests.suite.clock import LONG, Clock
 from tests.suite.until import until_async
-
-#: Seconds that do not pass while a test runs, however busy the machine is.
-LONG = 600.0
 
 
 def alive(pid: int) -> bool:

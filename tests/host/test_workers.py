@@ -15,11 +15,8 @@ import pytest
 
 from localvolume.host.process.workers import AllHung, Hung, Workers
 from tests.host.support_devices import formatted, mounted
-from tests.suite.clock import Clock
+from tests.suite.clock import LONG, Clock
 from tests.suite.until import until_async
-
-#: A deadline that does not pass because the machine has no time for this process.
-LONG = 600.0
 
 
 class Fifos:

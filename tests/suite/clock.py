@@ -6,6 +6,10 @@ is not to pass by itself has to be minutes away, however slow the machine is.
 
 import asyncio
 import time
+from typing import Final
+
+LONG: Final = 600.0
+"""Seconds that do not pass by themselves while a test runs, however busy the machine is."""
 
 
 class Clock:

@@ -76,7 +76,7 @@ def test_a_configuration_that_is_not_understood_is_wrong_usage(
 def test_what_is_refused_begins_with_the_commands_name(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each line of a refusal does, but for those below the first, which are indented."""
+    """So does each further line, unless it is indented."""
     good = "fast:\n  hostDir: /mnt/fast\n  mountDir: /mnt/fast\n"
     for name, key, text in (
         ("wrong", "storageClasMap", "fast: {}\n"),

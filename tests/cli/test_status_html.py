@@ -126,7 +126,7 @@ async def test_pools_are_bars_and_raw_disks_are_there_with_what_is_planned(
     async with cluster(tmp_path) as (_, made, kubeconfig):
         small(made)
         made.tells("worker-0", pools=POOLS, disks=DISKS)
-        # Of 59 GiB; half of that is written.
+        # This volume is of 59 GiB.
         made.annotate("local-pv-00007", **{"localvolume.dev/pool": "fast/id-of-fast"})
         # Of 45 GiB: more than the pool has.
         made.annotate("local-pv-00005", **{"localvolume.dev/pool": "tight/id-of-tight"})

@@ -119,7 +119,7 @@ class Sanity:
 
     @property
     def failed_first(self) -> str:
-        """Why the first case failed that did: what it leaves lets others fail that follow."""
+        """The first failure: what it leaves behind may make later cases fail."""
         return next((f"{name}: {why}" for name, why in self.failed.items()), "")
 
 

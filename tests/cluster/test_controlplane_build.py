@@ -134,7 +134,7 @@ def test_the_name_server_is_built_once_in_a_place_of_its_own(
     monkeypatch.setenv("GO_FAILS", "go: x@v1: dial tcp: lookup proxy: no such host")
     with pytest.raises(ComponentsMissing, match="building CoreDNS v1") as raised:
         dns.provide(lambda _text: None)
-    # Who has the control plane's executables has no name server.
+    # It is not among the executables that KUBEBUILDER_ASSETS brings.
     assert "(or GOPROXY)" in str(raised.value)
     monkeypatch.delenv("GO_FAILS")
     said: list[str] = []

@@ -76,7 +76,7 @@ async def test_media_types(api: ApiUnderTest) -> None:
 
 async def test_too_much(api: ApiUnderTest) -> None:
     # Not much more than the limit: a real server reads no more than 256 KiB of what it refused,
-    # and who still sends when it closes the connection may not get its answer.
+    # and a client that still sends when the connection is closed may not get the answer.
     body = {"metadata": {"name": api.unique}, "data": {"x": "y" * (3 * MIB + 1024)}}
     answer = await api.post(api.config_maps, body)
     assert answer.status == 413

@@ -144,7 +144,7 @@ async def test_a_refusal_is_said_once_however_often_it_is_tried(
 
 @contextlib.asynccontextmanager
 async def refused_for_an_hour(setting: Setting) -> AsyncIterator[Clock]:
-    """Told so once more after an hour."""
+    """The refusal has been said a second time, after an hour."""
     setting.taint.first_wait = setting.taint.longest_wait = 3 * AGAIN_SECONDS
     setting.sandbox.faults.answer(403, verb="patch", resource="nodes", times=1)
     clock = Clock()

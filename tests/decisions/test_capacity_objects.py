@@ -383,7 +383,7 @@ def test_an_object_says_how_large_the_pools_are() -> None:
 
 
 def test_an_object_says_how_full_the_pools_are() -> None:
-    """In whole percent, and that alone is no haste."""
+    """In whole percent; if nothing else changed, the write may wait."""
     half = pools(fast=PoolSize(100 * GIB, 50 * GIB), slow=PoolSize(GIB))
     (action,) = plan_objects(facts(half), [])
     assert noted(action) == (
@@ -397,7 +397,7 @@ def test_an_object_says_how_full_the_pools_are() -> None:
     assert isinstance(patch, Patch)
     assert patch.only_used
     assert pools_in(notes(patch.desired, there)[POOLS_ANNOTATION])["fast"].used_bytes == 51 * GIB
-    # What promises less is never taken for it.
+    # A write that promises less never waits.
     less = ClassCapacity("a", DYNAMIC_PROVISIONER, (MIB,), pools=fuller.pools)
     (patch,) = plan_objects(facts(less), [there])
     assert isinstance(patch, Patch)

@@ -77,7 +77,7 @@ def test_what_comes_and_goes_with_volumes_is_not_told_of() -> None:
         disk("sdb", virtual=True, size_bytes=1),
     ]
     assert devices(planned(*others)) == []
-    # But for what a filter means.
+    # A filter may mean one of them all the same.
     assert devices(planned(*others, disk("sdc", virtual=True))) == ["/dev/sdc"]
 
 

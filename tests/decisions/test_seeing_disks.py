@@ -45,7 +45,7 @@ def test_a_node_has_the_disks_that_its_agent_tells_of() -> None:
     }
     assert (second["verdict"], second["code"], second["approved"]) == ("hold", "signature", None)
     assert found["n1"]["disksLeftOut"] == 0
-    # Of the other node no agent tells.
+    # No agent tells of the other node.
     assert (found["n2"]["disks"], found["n2"]["disksLeftOut"]) == (None, None)
 
 

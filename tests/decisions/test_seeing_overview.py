@@ -159,7 +159,7 @@ def test_a_pool_is_as_full_as_the_fullest_note_of_its_agent_says() -> None:
     assert used(first, second) == used(second, first) == 7
     assert used(first, fuller) == used(fuller, first) == 9
     assert used(second) is used('{"fast":100}') is None
-    # Of two sizes, nothing is fuller than it is large.
+    # If notes disagree on its size, it is still no fuller than it is large.
     assert used('{"fast":{"totalBytes":300,"usedBytes":200}}', second) is None
 
 
@@ -510,7 +510,7 @@ def test_what_was_said_of_a_node_is_over_once_the_agent_says_so(reason: str, end
     assert _of_node(older, newer) == [f"{reason}: another"]
     assert _of_node(older, newer, (end, "well", 60.0)) == []
     assert _of_node(older, (end, "well", 850.0), newer) == [f"{reason}: another"]
-    # Of anything else it says nothing.
+    # It says nothing of anything else.
     disks = ("DiskPlanChanged", "one", 900.0), ("DiskPlanChanged", "two", 800.0)
     assert _of_node(*disks, (end, "well", 60.0)) == ["DiskPlanChanged: two", "DiskPlanChanged: one"]
 

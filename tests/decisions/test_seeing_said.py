@@ -1,4 +1,4 @@
-"""Who wrote an Event is said with it, and that one which looks like ours is not."""
+"""An Event is shown with its writer, and one that only looks like ours is marked."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_every_module_of_kubernetes_is_of_that_release(release: str) -> None:
 
 @pytest.mark.parametrize("module", ["k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"])
 def test_the_name_server_has_the_modules_of_the_components(module: str) -> None:
-    """What Go compiled for these serves again."""
+    """So Go need not compile them a second time."""
     assert pinned(module, dns.SOURCE) == f"v0{kubernetes_version().removeprefix('v1')}"
 
 

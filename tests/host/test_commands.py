@@ -214,7 +214,7 @@ async def test_lines_are_cut_whether_they_come_whole_or_in_pieces() -> None:
 async def out_of_time(
     script: str, lines: int, ending: Ending, pids: list[int] | None = None
 ) -> CommandTimedOut:
-    """How a script failed whose time was over once it had said so many lines."""
+    """The failure of a script whose time is over once it has said so many lines."""
     clock = Clock()
     said: list[str] = []
     task = asyncio.create_task(run(shell(script), timeout=LONG, on_line=said.append, ending=ending))

@@ -8,7 +8,7 @@ _INODE = 9
 
 
 def own_sockets(protocol: str) -> list[list[str]]:
-    """Those rows of /proc/net/PROTOCOL, in columns, that tell of a socket of this process."""
+    """The rows of /proc/net/PROTOCOL about this process's sockets, split into columns."""
     mine = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):

@@ -23,9 +23,9 @@ HERE = Path(__file__).resolve().parent
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 #: What asks an API server, controllers or a scheduler; without what judges our own build of them.
 SUITE = ("tests/contract", "tests/cluster", "tests/chart")
-NOT_RUN = ("tests/cluster/test_controlplane_build.py",)
-#: It has a cache of its own, and so would compile all that the release's directory has not.
-NOT_RUN_EITHER = (
+NOT_RUN_FILES = ("tests/cluster/test_controlplane_build.py",)
+#: It has a cache of its own, and would compile what the release's directory lacks.
+NOT_RUN_TESTS = (
     "tests/cluster/test_controlplane.py::test_the_command_holds_one_plane_until_it_is_told_to_end",
 )
 _WORKERS = 4
@@ -59,8 +59,8 @@ def test(release: str, arguments: list[str]) -> int:
         version, built = kubernetes_version(source), build(source=source, components=COMPONENTS)
     print(f"== Kubernetes {version}", flush=True)
     options = ["-q", "-n", str(_WORKERS), "--dist", "loadfile", "-p", "no:cacheprovider"]
-    left_out = [f"--ignore={path}" for path in NOT_RUN]
-    left_out += [f"--deselect={test}" for test in (*NOT_RUN_EITHER, *differing(release))]
+    left_out = [f"--ignore={path}" for path in NOT_RUN_FILES]
+    left_out += [f"--deselect={test}" for test in (*NOT_RUN_TESTS, *differing(release))]
     command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "pytest"]
     environment = {**os.environ, "KUBEBUILDER_ASSETS": str(built)}
     code = subprocess.call([*command, *options, *left_out, *(arguments or SUITE)], env=environment)

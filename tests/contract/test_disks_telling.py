@@ -141,6 +141,18 @@ async def test_it_is_taken_back_once_no_disks_are_configured(tmp_path: Path) -> 
         assert here.writes == [("create", ""), ("delete", "")]
 
 
+async def test_a_watch_that_does_not_tell_of_a_deletion_makes_no_storm(tmp_path: Path) -> None:
+    async with scene(tmp_path, between=3600.0, watched="no=object") as here:
+        here.telling.tell(planned(disk("sda")))
+        await here.until_told("sda")
+        began = time.monotonic()
+        here.telling.tell(None)
+        await until_async(lambda: len(here.writes), lambda count: count > 2)
+        await asyncio.sleep(0.5)
+        # The first of them deletes it, and each further one, a second later, is in vain.
+        assert len(here.writes) <= 2 + (time.monotonic() - began) / 1.0
+
+
 async def test_while_the_node_cannot_be_seen_what_was_told_stays(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
         here.telling.tell(planned(disk("sda")))

@@ -283,7 +283,7 @@ async def test_one_that_left_the_group_and_keeps_the_pipe_is_not_waited_for() ->
     try:
         assert finished.returncode == 0
         assert finished.seconds < 60
-        assert set(os.listdir("/proc/self/fd")) <= before
+        await until_async(lambda: set(os.listdir("/proc/self/fd")) <= before)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(daemon, signal.SIGKILL)
@@ -333,7 +333,7 @@ async def test_nothing_is_left_over() -> None:
     for _ in range(20):
         await run(shell("exit 1"), timeout=LONG)
     # Fewer may be: what an earlier test left to the garbage collector is closed at any time.
-    assert set(os.listdir("/proc/self/fd")) <= before
+    await until_async(lambda: set(os.listdir("/proc/self/fd")) <= before)
     await until_async(lambda: zombies() == [])
 
 

@@ -394,8 +394,7 @@ async def test_nothing_is_left_after_closing_and_nothing_costs_when_quiet(
     watcher.refresh()
     watcher.close()
     watcher.close()
-    await asyncio.sleep(0.05)
-    assert set(os.listdir("/proc/self/fd")) <= before
+    await until_async(lambda: set(os.listdir("/proc/self/fd")) <= before)
     os.mkdir(f"{place}/v1")
     await asyncio.sleep(0.05)
     assert seen.calls == []

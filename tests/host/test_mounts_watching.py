@@ -141,7 +141,7 @@ async def test_after_closing_nothing_comes(mounts: Mounts, tmp_path: Path) -> No
     await counter.next()
     watcher.close()
     watcher.close()
-    assert set(os.listdir("/proc/self/fd")) <= before
+    await until_async(lambda: set(os.listdir("/proc/self/fd")) <= before)
     counter.count = 0
     mounts.tmpfs(f"{os.path.realpath(tmp_path)}/m2")
     await asyncio.sleep(0.05)

@@ -63,7 +63,9 @@ class Agent:
 
         async def is_so() -> bool:
             shown = await self.shown()
-            return len(shown) == len(keys) and all(map(str.__contains__, shown, keys))
+            return len(shown) == len(keys) and all(
+                key in text for key, text in zip(keys, shown, strict=True)
+            )
 
         await until_async(is_so)
 

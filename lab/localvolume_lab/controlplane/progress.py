@@ -2,8 +2,7 @@
 
 import sys
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from localvolume_lab.controlplane.assets import Say
 
@@ -27,7 +26,7 @@ class Progress:
         self._total: int | None = None
         self._started = self._said = time.monotonic()
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         if self._live:
             # rich only for people: it costs a tenth of a second to import.
             from rich.console import Console
@@ -44,12 +43,7 @@ class Progress:
             self._rich.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._rich is not None:
             self._rich.stop()
 

@@ -5,9 +5,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from localvolume_lab.controlplane import flags, kubectl
@@ -16,7 +15,8 @@ from localvolume_lab.controlplane.assets import PLANE, Assets
 from localvolume_lab.controlplane.build import provide
 from localvolume_lab.controlplane.nodes import create_node
 from localvolume_lab.controlplane.ports import free_ports
-from localvolume_lab.controlplane.processes import Component, Guard, wait_all
+from localvolume_lab.controlplane.processes import Guard, wait_all
+from localvolume_lab.controlplane.running import Running
 
 APISERVER = "kube-apiserver"
 
@@ -25,7 +25,7 @@ class PlaneFailed(Exception):
     """The plane did not come up or fell over; the message has the end of the log that says why."""
 
 
-class ControlPlane:
+class ControlPlane(Running):
     """A real control plane on loopback ports; a context manager, or start() and stop().
 
     Certificates, keys, tokens and data are new with every start. Nodes exist only as objects
@@ -39,6 +39,8 @@ class ControlPlane:
     `extra_apiserver_args`: flags that come after ours, and so win.
     """
 
+    error = PlaneFailed
+
     def __init__(
         self,
         directory: str | os.PathLike[str] | None = None,
@@ -50,6 +52,7 @@ class ControlPlane:
         extra_apiserver_args: Sequence[str] = (),
         assets: Assets | None = None,
     ) -> None:
+        super().__init__()
         self._given_directory = None if directory is None else Path(directory).absolute()
         self._controllers, self._scheduler = controllers, scheduler
         self._node_controllers = node_controllers
@@ -57,21 +60,8 @@ class ControlPlane:
         self._extra = tuple(extra_apiserver_args)
         self._assets = assets
         self._guard: Guard | None = None
-        self._components: dict[str, Component] = {}
 
     # Life
-
-    def __enter__(self) -> "ControlPlane":
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def start(self, timeout: float = 90.0) -> None:
         """Start everything and wait until it is ready; raises PlaneFailed or ComponentsMissing."""
@@ -107,11 +97,7 @@ class ControlPlane:
         self._layout = layout
 
         def launch(name: str, arguments: Sequence[str]) -> None:
-            log = self.directory / f"{name}.log"
-            log.unlink(missing_ok=True)  # of an earlier plane in the same directory
-            component = Component(name, [str(assets[name]), *arguments], log, guard)
-            self._components[name] = component
-            component.start()
+            self._launch(name, [str(assets[name]), *arguments], guard)
 
         launch("etcd", flags.etcd(layout))
         launch(APISERVER, [*flags.apiserver(layout), *self._extra])
@@ -165,28 +151,12 @@ class ControlPlane:
             url = f"https://127.0.0.1:{self._layout.scheduler}/healthz"
             self._until(lambda: healthy(url), deadline, "the scheduler to be ready")
 
-    def check(self) -> None:
-        """Raises PlaneFailed if a component that was started and not stopped has ended."""
-        for component in self._components.values():
-            if (death := component.died()) is not None:
-                raise PlaneFailed(death)
-
     def _ok(self, path: str) -> bool:
         try:
             self._access.request("GET", path, timeout=5.0)
         except (OSError, RequestFailed):
             return False
         return True
-
-    def _until(self, condition: Callable[[], bool], deadline: float, what: str) -> None:
-        while not condition():
-            self.check()
-            if time.monotonic() > deadline:
-                server = self._components[APISERVER]
-                raise PlaneFailed(
-                    f"waited too long for {what}; the end of {server.log}:\n{server.tail()}"
-                )
-            time.sleep(0.05)
 
     # Faults
 
@@ -222,11 +192,6 @@ class ControlPlane:
     def ca_file(self) -> Path:
         """The certificate (PEM) with which the API server is to be verified."""
         return self._access.certificate
-
-    @property
-    def logs(self) -> dict[str, Path]:
-        """The log file of each component that was started, by its name."""
-        return {name: component.log for name, component in self._components.items()}
 
     @property
     def pids(self) -> dict[str, int]:

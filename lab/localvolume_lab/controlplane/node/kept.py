@@ -6,46 +6,35 @@ import subprocess
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from localvolume_lab.controlplane.node import enter, requirements
 from localvolume_lab.controlplane.node.holding import Keeper
 from localvolume_lab.controlplane.node.requirements import NodeFailed
 from localvolume_lab.controlplane.plane import ControlPlane
-from localvolume_lab.controlplane.processes import Component
+from localvolume_lab.controlplane.running import Running
 
-#: What is seen inside as its own, so a directory there would be hidden from it.
+#: The inside has its own of these, so a directory there would be hidden from it.
 _HIDDEN = ("/run", "/var/run", "/var/log", "/var/lib", "/proc")
 
 
-class Kept(ABC):
-    """Mount, network and PID namespaces with a way to the API server; a context manager, or start()
-    and stop(). Everything ends with this process, however it ends.
+class Kept(Running):
+    """Mount, network and PID namespaces with a way to the API server.
+
+    A context manager, or start() and stop(). Everything ends with this process, however it ends.
     """
 
+    error = NodeFailed
+
     def __init__(self, plane: ControlPlane, directory: str | os.PathLike[str] | None) -> None:
+        super().__init__()
         self.plane = plane
         self._given_directory = None if directory is None else Path(directory).resolve()
         self._keeper: Keeper | None = None
-        self._components: dict[str, Component] = {}
 
     # Life
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def start(self, timeout: float = 90.0) -> None:
         """Start it and wait until it is ready; raises NodeFailed or ComponentsMissing."""
@@ -90,7 +79,7 @@ class Kept(ABC):
         for component in self._components.values():
             component.stop(grace=0)
         self._components.clear()
-        # What is in the directory that was given stays, but for what lets in.
+        # A given directory stays as it is, without the credentials.
         self._kubeconfig.unlink(missing_ok=True)
         if keeper.failure is not None:
             raise NodeFailed(keeper.failure)
@@ -108,33 +97,9 @@ class Kept(ABC):
     def _start(self, keeper: Keeper, program: Path, deadline: float) -> None:
         """Start what runs in it, now that its namespaces are there; raises NodeFailed."""
 
-    def _launch(self, name: str, argv: Sequence[str]) -> None:
-        if self._keeper is None:
-            raise NodeFailed(f"{self._what} is not running")
-        log = self.directory / f"{name}.log"
-        log.unlink(missing_ok=True)  # of an earlier start in the same directory
-        self._components[name] = Component(name, self.enter(argv), log, self._keeper)
-        self._components[name].start()
-
     @property
     def _kubeconfig(self) -> Path:
         return self.directory / "kubeconfig"
-
-    # Health
-
-    def check(self) -> None:
-        """Raises NodeFailed if one of its own programs ended by itself."""
-        for component in self._components.values():
-            if (death := component.died()) is not None:
-                raise NodeFailed(death)
-
-    def _until(self, condition: Callable[[], bool], deadline: float, what: str) -> None:
-        while not condition():
-            self.check()
-            if time.monotonic() > deadline:
-                tails = "\n".join(f"{c.log}:\n{c.tail()}" for c in self._components.values())
-                raise NodeFailed(f"waited too long for {what}\n{tails}")
-            time.sleep(0.05)
 
     def _succeeds(self, argv: Sequence[str]) -> bool:
         return subprocess.run(self.enter(argv), capture_output=True, check=False).returncode == 0
@@ -151,11 +116,6 @@ class Kept(ABC):
         if self._keeper is None:
             raise NodeFailed(f"{self._what} is not running")
         return self._keeper.holder
-
-    @property
-    def logs(self) -> dict[str, Path]:
-        """The log file of each of its own programs."""
-        return {name: component.log for name, component in self._components.items()}
 
     def enter(self, argv: Sequence[str]) -> list[str]:
         """`argv` such that it runs inside, with the same environment and directory.

@@ -63,6 +63,6 @@ class NodeNetwork(Kept):
         self.run(["ip", "address", "add", f"{server}/32", "dev", "lo"])
         corefile = self.directory / "Corefile"
         corefile.write_text(dns.corefile(server, self._kubeconfig))
-        self._launch("coredns", [str(program), "-conf", str(corefile)])
+        self._launch("coredns", self.enter([str(program), "-conf", str(corefile)]), keeper)
         asked = [requirements.program("busybox"), "wget", "-q", "-O", "-", dns.READY_URL]
         self._until(lambda: self._succeeds(asked), deadline, "the name server to be ready")

@@ -75,13 +75,14 @@ class KubeletNode(Kept):
                 self.run(argv)
         self._write_configuration(keeper.cgroup, subnet)
         containerd = f"--config={self._layout.containerd_config}"
-        self._launch("containerd", [requirements.program("containerd"), containerd])
+        argv = self.enter([requirements.program("containerd"), containerd])
+        self._launch("containerd", argv, keeper)
         answers = ["ctr", "--address", self._layout.socket, "version"]
         self._until(lambda: self._succeeds(answers), deadline, "containerd")
         image = self.directory / "pause.tar"
         pause_image(image, configuration.PAUSE)
         self.import_image(image)
-        self._launch("kubelet", [str(program), *self._kubelet_flags()])
+        self._launch("kubelet", self.enter([str(program), *self._kubelet_flags()]), keeper)
         self.wait_ready(deadline - time.monotonic())
 
     def _write_configuration(self, cgroup: str, subnet: str) -> None:

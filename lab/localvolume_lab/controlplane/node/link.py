@@ -58,7 +58,7 @@ def join(router: int, node: int) -> str:
 
 def forwarding() -> list[str]:
     """What is to be run in a network that hands on what is for others."""
-    return ["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"]
+    return [program("busybox"), "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"]
 
 
 def router_commands(name: str, address: str, subnet: str) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-import threading
 from pathlib import Path
 
 from localvolume_lab.controlplane.node import dns, link, requirements
@@ -16,20 +15,19 @@ PODS = ipaddress.ip_network("10.244.0.0/16")
 class NodeNetwork(Kept):
     """A router between nodes, and the cluster's DNS (CoreDNS) beside it.
 
-    A context manager, or start() and stop(): before the nodes that are given it, and after them.
-    Pods of all these nodes, and the nodes, reach each other by address; nothing is translated, and
-    the machine routes nothing. Pods find Services without an address of their own, and the pods of
-    these, by the usual names. The router is a network of its own, so no two of them have anything
-    to do with each other.
+    A context manager, or start() and stop(). It starts before the nodes that are given it, and
+    stops after them. These nodes and all of their pods reach each other by address; nothing is
+    translated, and the machine routes nothing. Pods find Services without an address of their own,
+    and the pods of these, by the usual names. The router is a network of its own, so no two of them
+    have anything to do with each other.
     """
 
     def __init__(
         self, plane: ControlPlane, directory: str | os.PathLike[str] | None = None
     ) -> None:
         super().__init__(plane, directory)
-        self._subnets = PODS.subnets(new_prefix=24)
+        self._free = [str(subnet) for subnet in PODS.subnets(new_prefix=24)]
         self._taken: dict[str, str] = {}
-        self._joining = threading.Lock()
 
     @property
     def name_server(self) -> tuple[str, str]:
@@ -39,12 +37,12 @@ class NodeNetwork(Kept):
     def join(self, name: str, holder: int, address: str) -> str:
         """Link it to the network of process `holder`, a node's; returns the subnet of its pods.
 
-        That is the same whenever the node of that name starts. What is to be done in the node is
-        left to it (link.joined_commands). From any thread; raises NodeFailed.
+        A node that starts again has the same subnet. Its own end of the link is left to it
+        (link.joined_commands). Several nodes may join at once; raises NodeFailed.
         """
-        with self._joining:
-            subnet = self._taken.get(name) or str(next(self._subnets))
-            self._taken[name] = subnet
+        if name not in self._taken:
+            self._taken[name] = self._free.pop(0)
+        subnet = self._taken[name]
         own = link.join(self.holder, holder)
         for argv in link.router_commands(own, address, subnet):
             self.run(argv)

@@ -11,7 +11,8 @@ SOURCE = Path(__file__).parents[1] / "coredns"
 #: What the names of all Services end with.
 DOMAIN = "cluster.local"
 #: Where it says whether it has heard of all Services; in its own network.
-READY_URL = "http://127.0.0.1:8181/ready"
+_READY = "127.0.0.1:8181"
+READY_URL = f"http://{_READY}/ready"
 
 
 def provide(say: Say = to_stderr) -> Path:
@@ -33,12 +34,12 @@ def address(service: str) -> str:
 
 
 def corefile(listen: str, kubeconfig: Path) -> str:
-    """Its configuration; asked for any other name, it refuses, and no pod waits."""
+    """Its configuration. It refuses every other name at once, so no pod waits for an answer."""
     # Java asks for the names of addresses too.
     return f"""{DOMAIN}:53 in-addr.arpa:53 {{
     bind {listen}
     errors
-    ready {READY_URL.removeprefix("http://").removesuffix("/ready")}
+    ready {_READY}
     kubernetes {DOMAIN} in-addr.arpa {{
         kubeconfig {json.dumps(str(kubeconfig))}
     }}

@@ -139,14 +139,15 @@ class Recipe:
     """An executable, and what it is compiled of: `source` has main.go, go.mod and go.sum."""
 
     source: Path
-    #: The directory that has it, in the cache, and names by which it is called beside its own.
+    #: The directory in the cache that gets it.
     target: Path
     binary: str
+    #: Other names of it there.
     links: Sequence[str] = ()
-    #: How it is called in sentences, and how long it takes.
+    #: What sentences call it, and how long they say that it takes.
     title: str
     expectation: str
-    #: String variables of Go that are set, such as a release.
+    #: Values of string variables of the program, such as its release.
     stamps: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -128,8 +128,8 @@ async def create_claim(
 
 
 def stand_in(api: Api, names: Names, *, driver: bool) -> None:
-    """Has the sandbox hold what the chart and a kubelet would have made: a pod for the agent, one
-    for the controller and, with `driver`, a CSINode. Without them, `status` would miss them.
+    """Make in the sandbox what the chart and a kubelet make in a cluster, and `status` looks for: a
+    pod for the agent, one for the controller and, with `driver`, a CSINode.
     """
     _pod(api, names, "agent", DAEMON_SETS)
     _pod(api, names, "controller", REPLICA_SETS)

@@ -11,8 +11,8 @@ from localvolume_lab.controlplane.node.requirements import NodeFailed, program
 
 #: For benchmarks of network devices (RFC 2544): on no network that anybody else uses.
 RANGE = ipaddress.ip_network("198.18.0.0/15")
-#: The router's, at its end of every link. What nobody routes will do: only a node's own routes name
-#: it, and it need have nothing in common with the node's address.
+#: The router's, at its end of every link. Any address that nobody routes will do: only the nodes'
+#: own routes name it.
 _ROUTER = "169.254.1.1"
 
 
@@ -73,9 +73,10 @@ def router_commands(name: str, address: str, subnet: str) -> list[list[str]]:
 
 
 def joined_commands(address: str) -> list[list[str]]:
-    """What is to be run in a node that was joined: all that it has no other way to is there."""
+    """What is to be run in a node that was joined: the router is its way to everything else."""
     return [
-        # Else it would ask for the router as from the API server's address, which the router has.
+        # Otherwise it would ask who the router is as from the API server's address, and the router
+        # has that address too.
         ["ip", "address", "add", f"{address}/32", "dev", "eth1"],
         ["ip", "link", "set", "eth1", "up"],
         # CNI has the node hand on what is for its pods.

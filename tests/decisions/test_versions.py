@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from localvolume_lab.controlplane.assets import build_directory, kubernetes_version, pinned
+from localvolume_lab.controlplane.assets import (
+    ComponentsMissing,
+    build_directory,
+    kubernetes_version,
+    pinned,
+)
 from localvolume_lab.controlplane.node import dns
 from tests.versions import __main__ as versions
 
@@ -32,6 +37,11 @@ def test_every_module_of_kubernetes_is_of_that_release(release: str) -> None:
 def test_the_name_server_has_the_modules_of_the_components(module: str) -> None:
     """So Go need not compile them a second time."""
     assert pinned(module, dns.SOURCE) == f"v0{kubernetes_version().removeprefix('v1')}"
+
+
+def test_a_module_that_is_not_required_is_told() -> None:
+    with pytest.raises(ComponentsMissing, match=r"coredns/go\.mod requires no k8s\.io/kubernetes"):
+        pinned("k8s.io/kubernetes", dns.SOURCE)
 
 
 @pytest.mark.parametrize("release", RELEASES)

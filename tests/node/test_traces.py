@@ -196,8 +196,23 @@ def test_a_stopped_network_of_nodes_leaves_nothing(
         traces = Traces.of(network.holder, str(network.directory))
         # Of links, only nodes have one to the machine.
         assert traces.left().keys() == {"processes", "groups"}
+        credentials = network.directory / "kubeconfig"
+        assert credentials.stat().st_mode & 0o077 == 0
+        with pytest.raises(NodeFailed, match="already running"):
+            network.start()
     until(traces.left, lambda left: not left)
     assert machine() == before
+    assert not credentials.exists()
+    with pytest.raises(NodeFailed, match="not running"):
+        network.run(["true"])
+
+
+@pytest.mark.needs("coredns")
+def test_a_place_that_the_network_could_not_see_is_refused(node_plane: ControlPlane) -> None:
+    network = NodeNetwork(node_plane, "/run/localvolume-test/network")
+    with pytest.raises(NodeFailed, match="choose another place"):
+        network.start()
+    assert not os.path.exists("/run/localvolume-test")
 
 
 @pytest.mark.needs("coredns")

@@ -16,11 +16,11 @@ import yaml
 
 from localvolume_lab.controlplane import RequestFailed
 from tests.cluster.support_controller import Ground
+from tests.cluster.support_databases import SHOWN, evict, may_lose_one
 from tests.cluster.support_dynamic import Claim
 from tests.cluster.support_objects import Objects
 from tests.cluster.support_scheduling import Cluster, cluster_for
-from tests.pages import REPOSITORY, blocks_of
-from tests.suite.api import CLAIMS, MERGE, PODS
+from tests.suite.api import BUDGETS, CLAIMS, MERGE, PODS, SERVICES, SETS
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -28,18 +28,7 @@ pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 Object = dict[str, Any]
 
 SIZE = 8 * MIB
-SETS = "/apis/apps/v1/namespaces/default/statefulsets"
-BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-_KINDS = {
-    "Service": "/api/v1/namespaces/default/services",
-    "PodDisruptionBudget": BUDGETS,
-    "StatefulSet": SETS,
-}
-SHOWN = {
-    block.name: block.text
-    for block in blocks_of(REPOSITORY / "docs" / "databases.md")
-    if block.name
-}
+_KINDS = {"Service": SERVICES, "PodDisruptionBudget": BUDGETS, "StatefulSet": SETS}
 
 
 class Database:
@@ -137,18 +126,6 @@ class Database:
         self.cluster.lives_on(self.claim(number), lab, self.pod(number))
         return lab.node
 
-    def evict(self, number: int) -> bool:
-        """Whether a drain may take the pod from its node."""
-        name = self.pod(number)
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-        try:
-            self.plane.request("POST", f"{PODS}/{name}/eviction", body)
-        except RequestFailed as error:
-            if error.status != 429:
-                raise
-            return False
-        return True
-
     def give_up(self, number: int) -> None:
         """As the page says of a lost replica: its claim, then its pod by force."""
         self.plane.request("DELETE", f"{CLAIMS}/data-{self.pod(number)}")
@@ -212,9 +189,6 @@ def test_a_drain_waits_for_a_replica_before_it_takes_the_next(
     cluster: Cluster, database: Database
 ) -> None:
     database.all_ready()
-    cluster.until(
-        lambda: cluster.plane.request("GET", f"{BUDGETS}/{database.name}")["status"],
-        lambda status: status.get("disruptionsAllowed") == 1,
-    )
-    assert database.evict(0)
-    assert not database.evict(1)
+    cluster.until(lambda: may_lose_one(cluster.plane, database.name), bool)
+    assert evict(cluster.plane, database.pod(0))
+    assert not evict(cluster.plane, database.pod(1))

@@ -12,10 +12,10 @@ import yaml
 
 from localvolume_lab.controlplane import RequestFailed
 from localvolume_lab.controlplane.kubectl import KubectlFailed
+from tests.cluster.support_databases import SHOWN
 from tests.cluster.support_objects import Objects
 from tests.databases.support_ground import Ground
 from tests.databases.support_images import IMAGES
-from tests.pages import REPOSITORY, blocks_of
 from tests.suite.api import CLAIMS, MERGE, PODS, VOLUMES
 from tests.suite.until import until
 
@@ -23,17 +23,11 @@ Object = dict[str, Any]
 
 #: Of a database on two slow processors, from nothing to ready.
 PATIENT = 300
-SETS = "/apis/apps/v1/namespaces/default/statefulsets"
-SHOWN = {
-    block.name: block.text
-    for block in blocks_of(REPOSITORY / "docs" / "databases.md")
-    if block.name
-}
 
 
 class Database:
-    """The objects of one block of the page, as they are but for image, class, size, and what
-    `environment` gives the container. A set of fewer replicas says so."""
+    """The objects of one block of the page, with another image, class and size. `replicas` may be
+    fewer, and `environment` is added to the container's."""
 
     def __init__(
         self,

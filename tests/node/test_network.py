@@ -12,13 +12,10 @@ from localvolume_lab.controlplane.node import KubeletClient, KubeletNode
 from tests.cluster.support_objects import Objects
 from tests.node.support_joined import TOGETHER, joined_nodes
 from tests.node.support_pods import BUSYBOX
-from tests.suite.api import NODES, PODS
+from tests.suite.api import NODES, PODS, SERVICES, SETS
 from tests.suite.until import until
 
 pytestmark = pytest.mark.needs("kubelet", "coredns")
-
-SERVICES = "/api/v1/namespaces/default/services"
-SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 
 SERVE = """
 mkdir -p /www/cgi-bin

@@ -63,30 +63,44 @@ class Database:
     def remove(self) -> None:
         """Take away all of it, and wait until the volumes are gone that a node can remove."""
         names = [self._volume_name(number) for number in range(self.replicas)]
+        force = ["--grace-period=0", "--force"]
         for body in self._bodies:
             kind, name = body["kind"].lower(), body["metadata"]["name"]
             self.plane.kubectl("delete", kind, name, "--ignore-not-found", timeout=180)
         for number in range(self.replicas):
             pod, claim = self.pod(number), f"data-{self.pod(number)}"
-            force = ["--grace-period=0", "--force"]
             self.plane.kubectl("delete", "pod", pod, *force, "--ignore-not-found", timeout=180)
             self.plane.kubectl("delete", "pvc", claim, "--ignore-not-found", timeout=180)
-        self.until(lambda: [name for name in names if name and self._is_left(name)], _nothing)
+        self.until(
+            lambda: [name for name in names if name and self._is_left(name)], lambda left: not left
+        )
 
     def pod(self, number: int) -> str:
         return f"{self.name}-{number}"
+
+    def uid(self, number: int) -> str:
+        """Of the replica's pod."""
+        return str(self._pod(number)["metadata"]["uid"])
 
     def ready(self, number: int, *, other_than: str = "") -> str:
         """Wait until the replica is ready, by another pod than that; returns the pod's UID."""
 
         def wanted(pod: Object) -> bool:
-            return bool(pod) and pod["metadata"]["uid"] != other_than and _is_ready(pod)
+            return _is_ready(pod) and pod["metadata"]["uid"] != other_than
 
         return str(self.until(lambda: self._pod(number), wanted)["metadata"]["uid"])
 
+    def why_it_waits(self, number: int) -> str:
+        """What the scheduler says of the replica's pod; "" where it is placed, or there is none."""
+        return "; ".join(
+            one["message"]
+            for one in _conditions_of(self._pod(number))
+            if one.get("reason") == "Unschedulable"
+        )
+
     def made_again(self, number: int) -> None:
         """Delete the pod, and wait until the replica is back."""
-        before = self._pod(number)["metadata"]["uid"]
+        before = self.uid(number)
         self.plane.kubectl("delete", "pod", self.pod(number), "--wait=false")
         self.ready(number, other_than=before)
 
@@ -201,16 +215,16 @@ def node_of(volume: Object) -> str:
     return str(node)
 
 
+def _conditions_of(pod: Object) -> list[Object]:
+    found: list[Object] = pod.get("status", {}).get("conditions", [])
+    return found
+
+
 def _is_ready(pod: Object) -> bool:
-    conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", [])}
-    return conditions.get("Ready") == "True"
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in _conditions_of(pod))
 
 
 def _container_of(pod: Object) -> str:
     """The name of the pod's container on its node; "" for none yet."""
-    (found,) = pod["status"].get("containerStatuses") or [{}]
+    (found,) = pod.get("status", {}).get("containerStatuses") or [{}]
     return str(found.get("containerID", "")).removeprefix("containerd://")
-
-
-def _nothing(found: Any) -> bool:
-    return not found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localvolume_lab.controlplane.kubectl import KubectlFailed
+from tests.cluster.support_databases import may_lose_one
 from tests.cluster.support_objects import Objects
 from tests.databases.support_cassandra import (
     found,
@@ -17,15 +18,7 @@ from tests.databases.support_cassandra import (
 )
 from tests.databases.support_ground import Ground
 from tests.databases.support_images import provide
-from tests.databases.support_replicas import (
-    come_up,
-    drain,
-    evict,
-    give_up,
-    home,
-    may_lose_one,
-    uncordon,
-)
+from tests.databases.support_replicas import come_up, drained, made_elsewhere
 from tests.databases.support_sets import Database, applied
 
 pytestmark = [
@@ -48,14 +41,10 @@ def test_a_drained_replica_returns_and_a_lost_seed_is_made_again(
         insert(cassandra, 0, 0, 300)
         everywhere(cassandra, 300)
 
-        away = drain(cassandra, 1)
-        assert not evict(cassandra, 2)
-        insert(cassandra, 0, 300, 300)
-        uncordon(cassandra, homes[1].node)
-        cassandra.ready(1, other_than=away)
-        assert home(cassandra, 1) == homes[1]
+        with drained(cassandra, homes, 1):
+            insert(cassandra, 0, 300, 300)
         everywhere(cassandra, 600)
-        may_lose_one(cassandra)
+        cassandra.until(lambda: may_lose_one(cassandra.plane, cassandra.name))
 
         insert(cassandra, 0, 600, 300)
         joined.lose(homes[0].node)
@@ -65,9 +54,7 @@ def test_a_drained_replica_returns_and_a_lost_seed_is_made_again(
         insert(cassandra, 1, 900, 300)
 
         unseed(cassandra, "cassandra-1.cassandra")
-        gone = give_up(cassandra, 0, homes[0].node)
-        new = cassandra.ready(0, other_than=gone)
-        assert home(cassandra, 0).node not in {one.node for one in homes}
+        new = made_elsewhere(cassandra, homes, 0)
         cassandra.until(lambda: sorted(members(cassandra, 1).values()) == ["UN"] * 3)
         repair(cassandra, 0)
         everywhere(cassandra, 1200)

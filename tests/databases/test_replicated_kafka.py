@@ -14,15 +14,7 @@ from tests.databases.support_kafka import (
     send,
     stored,
 )
-from tests.databases.support_replicas import (
-    come_up,
-    drain,
-    evict,
-    evict_next,
-    give_up,
-    home,
-    uncordon,
-)
+from tests.databases.support_replicas import come_up, drained, evict_next, made_elsewhere
 from tests.databases.support_sets import Database, applied
 
 pytestmark = [
@@ -41,15 +33,10 @@ def test_a_drained_replica_returns_and_a_lost_leader_is_made_again(
         send(kafka, 0, 0, 300)
         everywhere(kafka, 300)
 
-        away = drain(kafka, 1)
-        assert not evict(kafka, 2)
-        send(kafka, 0, 300, 300)
-        uncordon(kafka, homes[1].node)
-        kafka.ready(1, other_than=away)
-        assert home(kafka, 1) == homes[1]
+        with drained(kafka, homes, 1):
+            send(kafka, 0, 300, 300)
         everywhere(kafka, 600)
-        evict_next(kafka, 2)
-        assert home(kafka, 2) == homes[2]
+        evict_next(kafka, homes, 2)
         everywhere(kafka, 600)
 
         lost, _ = leader_and_in_sync(kafka, 0)
@@ -61,9 +48,7 @@ def test_a_drained_replica_returns_and_a_lost_leader_is_made_again(
         assert received(kafka, min(left)) == [*range(900)]
         send(kafka, min(left), 900, 300)
 
-        gone = give_up(kafka, lost, homes[lost].node)
-        kafka.ready(lost, other_than=gone)
-        assert home(kafka, lost).node not in {one.node for one in homes}
+        made_elsewhere(kafka, homes, lost)
         everywhere(kafka, 1200)
         send(kafka, lost, 1200, 300)
         everywhere(kafka, 1500)

@@ -14,15 +14,7 @@ from tests.databases.support_postgres import (
     promote,
     set_for_good,
 )
-from tests.databases.support_replicas import (
-    come_up,
-    drain,
-    evict,
-    evict_next,
-    give_up,
-    home,
-    uncordon,
-)
+from tests.databases.support_replicas import come_up, drained, evict_next, made_elsewhere
 from tests.databases.support_sets import Database, applied
 
 pytestmark = [
@@ -44,15 +36,10 @@ def test_a_drained_replica_returns_and_a_lost_primary_is_made_again(
         insert(postgres, 0, 1000)
         everywhere(postgres, 1000)
 
-        away = drain(postgres, 1)
-        assert not evict(postgres, 2)
-        insert(postgres, 1000, 1000)
-        uncordon(postgres, homes[1].node)
-        postgres.ready(1, other_than=away)
-        assert home(postgres, 1) == homes[1]
+        with drained(postgres, homes, 1):
+            insert(postgres, 1000, 1000)
         everywhere(postgres, 2000)
-        evict_next(postgres, 2)
-        assert home(postgres, 2) == homes[2]
+        evict_next(postgres, homes, 2)
 
         insert(postgres, 2000, 1000)
         joined.lose(homes[0].node)
@@ -60,9 +47,7 @@ def test_a_drained_replica_returns_and_a_lost_primary_is_made_again(
         assert counted(postgres, primary) == 3000
         insert(postgres, 3000, 1000, primary=primary)
 
-        gone = give_up(postgres, 0, homes[0].node)
-        postgres.ready(0, other_than=gone)
-        assert home(postgres, 0).node not in {one.node for one in homes}
+        made_elsewhere(postgres, homes, 0)
         everywhere(postgres, 4000)
         insert(postgres, 4000, 1000, primary=primary)
         everywhere(postgres, 5000)

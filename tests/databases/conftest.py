@@ -7,8 +7,7 @@ memory, and pods are to find no other nodes.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,7 +15,6 @@ from localvolume_lab.controlplane import ControlPlane
 from localvolume_lab.controlplane.node import KubeletClient, KubeletNode, make_client
 from tests.cluster.support_objects import Objects
 from tests.databases.support_ground import Ground, ground_of
-from tests.databases.support_images import provide
 from tests.node.support_joined import joined_nodes
 
 
@@ -45,23 +43,10 @@ def node(
 
 
 @pytest.fixture(scope="module")
-def with_image(node: KubeletNode) -> Callable[[str], None]:
-    """Gives the node the image of a database, once."""
-    there: set[str] = set()
-
-    def give(name: str) -> None:
-        if name not in there:
-            node.import_image(provide(name))
-            there.add(name)
-
-    return give
-
-
-@pytest.fixture(scope="module")
 def ground(
     plane: ControlPlane, node: KubeletNode, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ground]:
-    with ground_of(plane, [node], Path(tmp_path_factory.mktemp("ground"))) as made:
+    with ground_of(plane, [node], tmp_path_factory.mktemp("ground")) as made:
         yield made
 
 
@@ -73,7 +58,7 @@ def joined(
     directory, together = tmp_path_factory.mktemp("joined"), f"node-{secrets.token_hex(3)}"
     with (
         joined_nodes(plane, kubelet_client, directory, together, [], count=4) as nodes,
-        ground_of(plane, nodes, Path(tmp_path_factory.mktemp("ground"))) as made,
+        ground_of(plane, nodes, tmp_path_factory.mktemp("ground")) as made,
     ):
         yield made
 

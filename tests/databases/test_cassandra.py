@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.cluster.support_objects import Objects
 from tests.databases.support_cassandra import found, insert, make_table
 from tests.databases.support_ground import Ground
+from tests.databases.support_images import provide
 from tests.databases.support_sets import applied
 
 pytestmark = [
@@ -20,9 +19,9 @@ pytestmark = [
 ALONE = {"CASSANDRA_SEEDS": "cassandra-0", "MAX_HEAP_SIZE": "384M"}
 
 
-@pytest.fixture(autouse=True)
-def image(with_image: Callable[[str], None]) -> None:
-    with_image("cassandra")
+@pytest.fixture(scope="module", autouse=True)
+def image(ground: Ground) -> None:
+    ground.give(provide("cassandra"))
 
 
 def test_rows_outlive_pod_and_process(ground: Ground, objects: Objects) -> None:

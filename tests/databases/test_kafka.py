@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.cluster.support_objects import Objects
 from tests.databases.support_ground import Ground
+from tests.databases.support_images import provide
 from tests.databases.support_kafka import make_topic, received, send
 from tests.databases.support_neighbour import neighbour
 from tests.databases.support_sets import applied
@@ -27,9 +26,9 @@ ALONE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def image(with_image: Callable[[str], None]) -> None:
-    with_image("kafka")
+@pytest.fixture(scope="module", autouse=True)
+def image(ground: Ground) -> None:
+    ground.give(provide("kafka"))
 
 
 def test_messages_outlive_pod_and_process(ground: Ground, objects: Objects) -> None:

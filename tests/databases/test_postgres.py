@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.cluster.support_objects import Objects
 from tests.databases.support_ground import Ground
+from tests.databases.support_images import provide
 from tests.databases.support_neighbour import neighbour
 from tests.databases.support_postgres import count, counted, fill, insert, make_table
 from tests.databases.support_sets import applied
@@ -18,9 +17,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def image(with_image: Callable[[str], None]) -> None:
-    with_image("postgres")
+@pytest.fixture(scope="module", autouse=True)
+def image(ground: Ground) -> None:
+    ground.give(provide("postgres"))
 
 
 def test_rows_outlive_pod_and_process(ground: Ground, objects: Objects) -> None:
@@ -60,6 +59,6 @@ def test_a_full_volume_is_said_and_goes_on_once_it_is_grown(
 
         postgres.grow(0, "512Mi")
         assert postgres.until(lambda: counted(postgres, 0)) == rows
-        assert postgres.space(0)[1] > 100
+        assert postgres.free(0) > 100
         insert(postgres, rows, 5000, width=8192)
         assert count(postgres, 0) == rows + 5000

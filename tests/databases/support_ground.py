@@ -21,6 +21,7 @@ from tests.suite.units import MIB
 
 Object = dict[str, Any]
 
+_OURS = [sys.executable, "-m", "localvolume"]
 _POOL_BYTES = 8192 * MIB
 
 
@@ -34,19 +35,20 @@ class Ground:
         self._programs: dict[str, Program] = {}
 
     def start(self) -> None:
-        leader = ["controller", "--lease-name", "databases", "--listen-address", ""]
-        self._start("controller", self._ours(*leader), {})
+        controller = ["controller", "--lease-name", "databases", "--listen-address", ""]
+        self._start("controller", [*_OURS, *controller], {})
         for name, node in self.nodes.items():
             config = self._directory / f"config-{name}"
             config.mkdir()
             pools = {"local": {"hostDir": str(self.pool(name)), "backend": "image"}}
             (config / "pools").write_text(json.dumps(pools))
-            argv = self._ours("agent", "--config", str(config), "--listen-address", "127.0.0.1:0")
-            self._start(name, node.enter(argv), {"MY_NODE_NAME": name})
+            agent = ["agent", "--config", str(config), "--listen-address", "127.0.0.1:0"]
+            self._start(name, node.enter([*_OURS, *agent]), {"MY_NODE_NAME": name})
 
     def stop(self) -> None:
-        for program in self._programs.values():
-            program.stop()
+        with contextlib.ExitStack() as ending:
+            for program in self._programs.values():
+                ending.callback(program.stop)
 
     def give(self, image: Path) -> None:
         """Give every node the images of an archive."""
@@ -78,9 +80,6 @@ class Ground:
             "parameters": {"fsType": kind},
         }
         objects.make(CLASSES, body)
-
-    def _ours(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "localvolume", *words]
 
     def _start(self, name: str, argv: list[str], environment: dict[str, str]) -> None:
         cluster = {"KUBECONFIG": str(self.plane.kubeconfig), "MY_NAMESPACE": "default"}

@@ -16,6 +16,8 @@ def ask(database: Database, number: int, statement: str) -> str:
 
 def make_table(database: Database) -> None:
     ask(database, 0, "CREATE TABLE kept (number integer PRIMARY KEY, content text)")
+    # What repeats itself would be stored compressed.
+    ask(database, 0, "ALTER TABLE kept ALTER content SET STORAGE EXTERNAL")
 
 
 def insert(
@@ -24,8 +26,6 @@ def insert(
     """So many rows from that number on, in one transaction; acknowledged once this returns."""
     content = f"repeat(md5(number::text), {width // 32})"
     series = f"generate_series({first}, {first + rows - 1}) AS number"
-    # What repeats itself would be stored compressed.
-    ask(database, primary, "ALTER TABLE kept ALTER content SET STORAGE EXTERNAL")
     ask(database, primary, f"INSERT INTO kept SELECT number, {content} FROM {series}")
 
 

@@ -48,9 +48,11 @@ class Database:
         spec["replicas"] = replicas
         (container,) = spec["template"]["spec"]["containers"]
         container["image"] = IMAGES[name].reference
+        (mount,) = container["volumeMounts"]
+        self._place = mount["mountPath"]
         for variable, value in (environment or {}).items():
-            ours = [one for one in container.get("env", []) if one["name"] != variable]
-            container["env"] = [*ours, {"name": variable, "value": value}]
+            others = [one for one in container.get("env", []) if one["name"] != variable]
+            container["env"] = [*others, {"name": variable, "value": value}]
         for template in spec["volumeClaimTemplates"]:
             assert template["spec"]["storageClassName"] == "local"
             template["spec"]["storageClassName"] = class_name
@@ -128,11 +130,10 @@ class Database:
             return self.plane.kubectl("logs", self.pod(number), *options)
         return ""
 
-    def space(self, number: int) -> tuple[int, int]:
-        """The MiB that the volume has, and that are free, by the container's own view."""
-        (place,) = self._mounts()
-        line = self.run(number, "df", "-m", place).splitlines()[-1].split()
-        return int(line[1]), int(line[3])
+    def free(self, number: int) -> int:
+        """The MiB that are free on the volume, as the container sees it."""
+        line = self.run(number, "df", "-m", self._place).splitlines()[-1]
+        return int(line.split()[3])
 
     def grow(self, number: int, size: str) -> None:
         """As the page says: raise the request of the claim; returns once the claim has it."""
@@ -153,11 +154,6 @@ class Database:
             found: Object = self.plane.request("GET", f"{PODS}/{self.pod(number)}")
             return found
         return {}
-
-    def _mounts(self) -> list[str]:
-        (spec,) = (body["spec"] for body in self._bodies if body["kind"] == "StatefulSet")
-        (container,) = spec["template"]["spec"]["containers"]
-        return [one["mountPath"] for one in container["volumeMounts"]]
 
     def _volume_name(self, number: int) -> str:
         with contextlib.suppress(RequestFailed):
@@ -197,8 +193,8 @@ def applied(
     """A database of the page on a class of that filesystem, until the end; then nothing of it."""
     ground.storage_class(objects, name, fs_type)
     made = Database(ground, name, name, size, replicas=replicas, environment=environment)
-    made.apply()
     try:
+        made.apply()
         yield made
     except BaseException:
         sys.stderr.write(ground.logs())

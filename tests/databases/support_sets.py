@@ -26,14 +26,13 @@ PATIENT = 300
 
 
 class Database:
-    """The objects of one block of the page, with another image, class and size. `replicas` may be
-    fewer, and `environment` is added to the container's."""
+    """The objects of one block of the page, with another image and size, on a class named like the
+    database. `replicas` may be fewer, and `environment` is added to the container's."""
 
     def __init__(
         self,
         ground: Ground,
         name: str,
-        class_name: str,
         size: str,
         *,
         replicas: int = 3,
@@ -55,7 +54,7 @@ class Database:
             container["env"] = [*others, {"name": variable, "value": value}]
         for template in spec["volumeClaimTemplates"]:
             assert template["spec"]["storageClassName"] == "local"
-            template["spec"]["storageClassName"] = class_name
+            template["spec"]["storageClassName"] = name
             template["spec"]["resources"]["requests"]["storage"] = size
 
     def apply(self) -> None:
@@ -192,7 +191,7 @@ def applied(
 ) -> Iterator[Database]:
     """A database of the page on a class of that filesystem, until the end; then nothing of it."""
     ground.storage_class(objects, name, fs_type)
-    made = Database(ground, name, name, size, replicas=replicas, environment=environment)
+    made = Database(ground, name, size, replicas=replicas, environment=environment)
     try:
         made.apply()
         yield made

@@ -16,7 +16,7 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import WhiteListRoundRobinPolicy
 level = getattr(ConsistencyLevel, sys.argv[1])
-# Of this replica and no other.
+# Asks this replica and no other.
 policy = WhiteListRoundRobinPolicy(["127.0.0.1"])
 profile = ExecutionProfile(policy, consistency_level=level, request_timeout=90)
 cluster = Cluster(["127.0.0.1"], execution_profiles={EXEC_PROFILE_DEFAULT: profile},
@@ -66,20 +66,20 @@ def found(database: Database, number: int, *, level: str = "QUORUM") -> list[int
 
 
 def members(database: Database, number: int) -> dict[str, str]:
-    """By a replica's word, the state of each member that it knows, such as UN, by host ID."""
+    """The state of each member that a replica knows, such as UN, by host ID."""
     said = database.run(number, "nodetool", "status")
     lines = re.findall(r"^([UD][NLJM]) .* ([0-9a-f-]{36}) ", said, re.MULTILINE)
     return {one: state for state, one in lines}
 
 
 def remove_lost(database: Database, number: int) -> None:
-    """As the page says of a lost replica: have the others forget it, once they know that it is."""
+    """As the page says of a lost replica: the others forget it, once they take it for dead."""
     (lost,) = database.until(lambda: _down(database, number))
     database.run(number, "nodetool", "removenode", lost, seconds=300)
 
 
 def unseed(database: Database, seeds: str) -> None:
-    """As the page says of a lost seed: the pods that are made from now on have only those."""
+    """As the page says of a lost seed: pods that are made from now on have only those seeds."""
     name = f"statefulset/{database.name}"
     kept = {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
     database.plane.kubectl("patch", name, "--type=merge", "-p", json.dumps(kept))

@@ -43,7 +43,7 @@ def stored(database: Database, number: int) -> list[int]:
 
 
 def leader_and_in_sync(database: Database, number: int) -> tuple[int | None, set[int]]:
-    """By a broker's word, the one that leads, if there is one, and those that have all."""
+    """The broker that leads, if there is one, and those that are in sync, as a broker tells."""
     options = ["--describe", f"--topic={_TOPIC}"]
     said = _tool(database, number, f"{_TOOLS}.TopicCommand", *_SERVER, *options)
     found = re.search(r"Leader: (\S+)\s.*Isr: ([\d,]*)", said)

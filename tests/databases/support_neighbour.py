@@ -19,7 +19,7 @@ class Neighbour:
         self._plane = plane
 
     def write(self, mebibytes: int) -> str:
-        """Write so much that nobody has written before; the digest of what is read back."""
+        """Write so much at random; the digest of what is read back."""
         script = (
             f"head -c {mebibytes << 20} /dev/urandom >/data/new && sync -f /data/new &&"
             " mv /data/new /data/file && sha256sum </data/file"

@@ -36,7 +36,7 @@ def set_for_good(database: Database, number: int, setting: str, value: str) -> N
 
 
 def promote(database: Database, among: Sequence[int]) -> int:
-    """Make the primary of the one that has most of the log, and have the others follow it; which.
+    """Promote the replica that has most of the log, and have the others follow it; returns which.
 
     The former primary is gone. An operator does this; nothing of the page does.
     """
@@ -54,7 +54,7 @@ def count(database: Database, number: int) -> int:
 
 
 def counted(database: Database, number: int) -> int | None:
-    """The same; None as long as it cannot be asked."""
+    """How many rows there are; None as long as the replica cannot be asked."""
     try:
         return count(database, number)
     except KubectlFailed:

@@ -36,7 +36,7 @@ def test_rows_outlive_pod_and_process(ground: Ground, objects: Objects) -> None:
         cassandra.made_again(0)
         assert found(cassandra, 0) == [*range(300)]
 
-        # It has not: what is in memory only, its log on the volume has.
+        # Killed, it has not: the last rows are only in its log on the volume.
         insert(cassandra, 0, 300, 300)
         cassandra.kill(0)
         assert found(cassandra, 0) == [*range(600)]

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.needs("databases", "kubelet", "loop", "ext4"),
 ]
 
-#: What a single broker needs otherwise than three.
+#: What a single broker needs to be told otherwise than three.
 ALONE = {
     "KAFKA_CONTROLLER_QUORUM_VOTERS": "0@localhost:9093",
     "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",

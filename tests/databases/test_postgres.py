@@ -43,7 +43,7 @@ def test_rows_outlive_pod_and_process(ground: Ground, objects: Objects) -> None:
 def test_a_full_volume_is_said_and_goes_on_once_it_is_grown(
     ground: Ground, objects: Objects
 ) -> None:
-    """Of xfs: an ext4 that is mounted grows only with a capability that tests may lack."""
+    """On xfs: an ext4 that is mounted grows only with a capability that tests may lack."""
     with (
         applied(ground, objects, "postgres", "320Mi", fs_type="xfs", replicas=1) as postgres,
         neighbour(ground.plane, "postgres", "postgres", "320Mi") as beside,

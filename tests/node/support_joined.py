@@ -40,7 +40,7 @@ def joined_nodes(
                 client=client,
                 network=network,
             )
-            # Also where it does not come up, and others do.
+            # It is stopped also if it comes up and its images, or other nodes, do not.
             running.callback(node.stop)
             node.start()
             for image in images:

@@ -87,6 +87,7 @@ def test_a_volume_is_had_again_from_its_snapshot(short: Path) -> None:
         r"localvolume status\n",
         r"localvolume why pvc/diary -n demo\n",
         r"localvolume ui\n",
+        r"The sandbox has a pod for each",
         r"kubectl\S* -n demo get volumesnapshots",
         r"Everything is removed again\.",
     ):

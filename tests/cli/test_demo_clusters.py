@@ -170,7 +170,10 @@ def test_kill_9_leaves_nothing_in_the_users_cluster(tmp_path: Path, moment: str)
 def test_a_real_cluster_shows_the_same_and_is_as_before(
     tmp_path: Path, control_plane: ControlPlane
 ) -> None:
-    with running(tmp_path, "--kubeconfig", str(control_plane.kubeconfig), "--yes") as run:
+    options = ("--kubeconfig", str(control_plane.kubeconfig), "--yes", "--hold")
+    with running(tmp_path, *options) as run:
+        run.until(r"Ctrl-C removes everything")
+        run.signal(signal.SIGINT)
         assert run.end() == 0, run.output
     name = re.search(r"Node (localvolume-demo-\w+)", run.output)
     assert name is not None
@@ -181,6 +184,7 @@ def test_a_real_cluster_shows_the_same_and_is_as_before(
     assert "by the cluster after" in run.output
     assert "no snapshots: they are shown in the sandbox" in run.output
     assert "is not started: the demo labels its claims" in run.output
+    assert "What runs here are processes and no pods" in run.output
     assert "claim scratch is Bound" in run.output
 
 

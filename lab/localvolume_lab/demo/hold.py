@@ -57,12 +57,12 @@ def introduce(
     narrator.title("Held up for you. In another terminal:")
     for line in lines:
         narrator.plain(f"  {line}")
-    known = (
-        "The sandbox has a pod for each, so that status finds them."
+    narrator.say(
+        "(Agent and controller are processes here. The sandbox has a pod for each, so that status"
+        " finds them.)"
         if pods
-        else "They are no pods, so status does not find them."
+        else "(What runs here are processes and no pods, so status does not find them.)"
     )
-    narrator.say(f"(Agent and controller are processes here. {known})")
     if shutil.which("kubectl") is None and kubectl is None:
         narrator.say("(There is no kubectl on this machine's PATH.)")
     narrator.title("Ctrl-C removes everything.")

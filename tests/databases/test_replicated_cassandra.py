@@ -33,7 +33,7 @@ SMALL = {"MAX_HEAP_SIZE": "384M", "JVM_EXTRA_OPTS": "-Dcassandra.ring_delay_ms=1
 def test_a_drained_replica_returns_and_a_lost_seed_is_made_again(
     joined: Ground, objects: Objects
 ) -> None:
-    """The lost one is a seed, which would copy nothing before it serves."""
+    """The lost one is a seed, which would copy nothing before it serves: the new one is none."""
     joined.give(provide("cassandra"))
     with applied(joined, objects, "cassandra", "512Mi", environment=SMALL) as cassandra:
         homes = come_up(cassandra)
@@ -55,6 +55,8 @@ def test_a_drained_replica_returns_and_a_lost_seed_is_made_again(
 
         unseed(cassandra, "cassandra-1.cassandra")
         new = made_elsewhere(cassandra, homes, 0)
+        # A seed would be as ready, and answer that there are no rows.
+        assert found(cassandra, 0, level="ONE") == [*range(1200)]
         cassandra.until(lambda: sorted(members(cassandra, 1).values()) == ["UN"] * 3)
         repair(cassandra, 0)
         everywhere(cassandra, 1200)

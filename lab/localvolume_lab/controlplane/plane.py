@@ -22,7 +22,7 @@ APISERVER = "kube-apiserver"
 
 
 class PlaneFailed(Exception):
-    """The plane did not come up or fell over; the message has the end of the log that says why."""
+    """The plane did not come up or fell over; the message has the ends of the logs that say why."""
 
 
 class ControlPlane(Running):

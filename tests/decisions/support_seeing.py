@@ -314,7 +314,7 @@ def event(
     age: float = 60,
     by: str = "local-volume-provisioner",
     uid: str | None = None,
-    version: int = 0,
+    version: int | str = 0,
     host: str = "n1",
 ) -> SeenEvent:
     default = {"PersistentVolumeClaim": "claim-uid"}.get(kind, f"uid-{about}")

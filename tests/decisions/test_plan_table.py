@@ -48,6 +48,20 @@ def test_an_entry_is_as_large_as_its_volume_is_or_would_be(lines: Lines) -> None
     assert " 19Gi " in second
 
 
+def test_an_entry_of_which_nothing_could_be_read_has_no_size(lines: Lines) -> None:
+    rows = described(support_plan.facts_of([support_plan.broken("unknown")]))
+    assert [row.keys() & {"kind", "capacityBytes", "identity"} for row in rows] == [set()]
+    assert lines(rows) == ["fast /mnt/disks/disk hold it did not answer"]
+
+
+@pytest.mark.parametrize(("use_jobs", "verdict"), [(False, "clean"), (True, "clean by a Job")])
+def test_a_plan_says_which_cleanings_are_done_by_a_job(*, use_jobs: bool, verdict: str) -> None:
+    entry = support_plan.filesystem()
+    going = support_plan.released_from(entry, deleting=True)
+    rows = described(support_plan.facts_of([entry], [going], use_jobs=use_jobs))
+    assert [row["verdict"] for row in rows] == [verdict]
+
+
 def test_what_has_no_path_is_named(lines: Lines) -> None:
     """A logical volume has none, nor has a snapshot's content."""
     stray, begun = support_dynamic.lv(9, volume_uid="volume-9"), support_dynamic.lv(8, "made")

@@ -461,6 +461,14 @@ def test_the_last_word_is_the_last_also_if_its_writers_clock_was_set_back(
     assert shape["state"] == state
 
 
+def test_if_versions_are_no_numbers_the_times_say_which_word_was_the_last() -> None:
+    """A resourceVersion is a text that only the API server understands."""
+    it = volume(phase="Bound", claim="data")
+    first = event("pv-1", "VolumeFailedDelete", age=600, version="z1")
+    found = facts(it, event("pv-1", "VolumePutRight", age=60, version="a2"), first)
+    assert state_of(found, it).word == "bound"
+
+
 @pytest.mark.parametrize("reason", ["VolumePutRight", "VolumeVanished", "VolumeCleaned"])
 def test_what_the_agent_of_another_node_says_of_a_volume_does_not_count(reason: str) -> None:
     """One node that is taken over must neither hide another's problem nor invent one."""

@@ -67,7 +67,7 @@ def test_what_has_no_path_is_named(lines: Lines) -> None:
     stray, begun = support_dynamic.lv(9, volume_uid="volume-9"), support_dynamic.lv(8, "made")
     made = support_dynamic.facts(
         support_dynamic.storage_class(),
-        support_dynamic.claim(),
+        support_dynamic.claim(size="10752Mi"),
         support_dynamic.bound(2),
         support_dynamic.volume(2),
         support_dynamic.lvm_pool(stray, begun, support_dynamic.lv(2)),
@@ -89,7 +89,7 @@ def test_what_has_no_path_is_named(lines: Lines) -> None:
     begins = (
         "pool fast serve ",
         "pool other hold pool other: no group matches",
-        "local claim ns/data-1 make pvc-1 1Gi ",
+        "local claim ns/data-1 make pvc-1 10752Mi ",
         "local /pools/fast/pvc-2 keep pvc-2 1Gi ",
         "local pool fast: pvc-8 ask 1Gi ",
         "pool fast: pvc-9 orphan pvc-9 1Gi ",

@@ -375,6 +375,18 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
         "you",
     ),
     (
+        "made: it failed, and something else was said since",
+        {"cls": "made", **routed()},
+        [
+            MADE,
+            told("ProvisioningFailed", "there is no class slow", age=600),
+            told("Resizing", "it grows", type_="Normal", age=60),
+        ],
+        "failing",
+        "there is no class slow",
+        "you",
+    ),
+    (
         "made: the agent was at it, and failed",
         {"cls": "made", **routed()},
         [

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from localvolume.cli.orphans import shapes
 from localvolume.cli.planning import pools
@@ -16,6 +17,7 @@ from localvolume.cli.rows import print_rows
 from localvolume.dynamic.plan.orphans import orphans_of
 from localvolume.dynamic.plan.plan import plan as plan_dynamic
 from localvolume.dynamic.plan.world import World
+from localvolume.kube.objects import PersistentVolume
 from localvolume.snapshots import plan as single
 from localvolume.snapshots.groups import plan as group_plan
 from localvolume.volumes.capacity import GIB
@@ -62,6 +64,11 @@ def test_a_plan_says_which_cleanings_are_done_by_a_job(*, use_jobs: bool, verdic
     assert [row["verdict"] for row in rows] == [verdict]
 
 
+def _without_path(volume: PersistentVolume) -> PersistentVolume:
+    """As one of the CSI driver is."""
+    return replace(volume, spec=replace(volume.spec, local=None))
+
+
 def test_what_has_no_path_is_named(lines: Lines) -> None:
     """A logical volume has none, nor has a snapshot's content."""
     stray, begun = support_dynamic.lv(9, volume_uid="volume-9"), support_dynamic.lv(8, "made")
@@ -70,7 +77,8 @@ def test_what_has_no_path_is_named(lines: Lines) -> None:
         support_dynamic.claim(size="10752Mi"),
         support_dynamic.bound(2),
         support_dynamic.volume(2),
-        support_dynamic.lvm_pool(stray, begun, support_dynamic.lv(2)),
+        _without_path(support_dynamic.volume(3)),
+        support_dynamic.lvm_pool(stray, begun, support_dynamic.lv(2), support_dynamic.lv(3)),
     )
     orphans = orphans_of(made.pools, made.volumes, made.claims.values())
     of_content = support_seeing.content("a"), support_seeing.group("b")
@@ -91,6 +99,7 @@ def test_what_has_no_path_is_named(lines: Lines) -> None:
         "pool other hold pool other: no group matches",
         "local claim ns/data-1 make pvc-1 10752Mi ",
         "local /pools/fast/pvc-2 keep pvc-2 1Gi ",
+        "local volume pvc-3 ",
         "local pool fast: pvc-8 ask 1Gi ",
         "pool fast: pvc-9 orphan pvc-9 1Gi ",
         "snapshot content a tell it is gone",

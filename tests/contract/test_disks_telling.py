@@ -17,6 +17,7 @@ import pytest
 from localvolume.disks.plan.told import Telling, manifest, note_of, object_name
 from localvolume.disks.telling import DisksTelling
 from localvolume.kube.access.auth import find_access
+from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import ApiError
 from localvolume.kube.informer import Informer
@@ -243,10 +244,10 @@ async def test_its_own_of_which_the_watch_did_not_tell_yet_is_known_by_its_name(
 
 
 async def test_once_nothing_is_to_be_written_a_failure_delays_nothing_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("localvolume.disks.telling._FIRST_WAIT", 3600.0)
     async with scene(tmp_path, watched="no=object") as here:
+        here.telling._runner.backoff = lambda: Backoff(3600.0, 3600.0, spread=0.0)
         await here.telling.informer.synced.wait()
         # An agent before this one made it, which the watch did not tell of yet.
         facts = NodeFacts("n1", "uid-1", "n1")

@@ -104,7 +104,7 @@ class ControlPlane(Running):
         # Its certificate comes long before its first answer, and signs service account tokens too.
         self._until(lambda: _complete_pem(layout.certificate), deadline, "its certificate")
         self._access.write_kubeconfig(self.kubeconfig)
-        # kube-controller-manager ends if this is not so 10 s after its start, on a busy machine too.
+        # kube-controller-manager ends if this is not so within 10 s of its start.
         self._until(lambda: self._ok("/healthz"), deadline, "the API server to be healthy")
         if self._controllers:
             launch("kube-controller-manager", flags.controllers(layout, self._node_controllers))

@@ -156,7 +156,8 @@ def test_status_shows_them_from_afar(
         ),
     )
     row = found[disk.path]
-    assert (row["class"], row["sizeBytes"], row["approved"]) == (disks.cls.name, disks.size, False)
+    told = row["class"], row["capacityBytes"], row["approved"]
+    assert told == (disks.cls.name, disks.size, False)
     assert found[used.path]["reason"] == "it holds ext4"
     table = seeing.ask("status", "--node", lab.node, "-o", "wide").out
     assert any(disk.path in line and "format" in line for line in table.splitlines())

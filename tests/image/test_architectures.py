@@ -8,7 +8,7 @@ import contextlib
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,44 +63,13 @@ def test_every_program_is_of_the_processor(
     assert programs > 300
 
 
-class Emulated:
-    """Programs of an image for another processor, run in the image by an emulator that lies there
-    meanwhile: nothing of this machine is to be found by them."""
-
-    def __init__(self, contents: Contents, emulator: str) -> None:
-        self._contents = contents
-        self._emulator = contents.root / Path(emulator).name
-        shutil.copy(emulator, self._emulator)
-
-    def close(self) -> None:
-        self._emulator.unlink()
-
-    def said(self, name: str, *arguments: str) -> str:
-        """What the program of that name prints."""
-        root, places = self._contents.root, self._contents.environment["PATH"].split(":")
-        program = next(f"{one}/{name}" for one in places if Path(f"{root}{one}/{name}").exists())
-        done = subprocess.run(
-            ["chroot", root, f"/{self._emulator.name}", program, *arguments],
-            env=self._contents.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, f"{name}: {done.stdout}"
-        return done.stdout
-
-
-@pytest.mark.needs(*EMULATORS.values())
+@pytest.mark.needs("mount", "unshare", *EMULATORS.values())
 def test_the_programs_of_the_other_processor_start(
     images: dict[str, tuple[Built, Contents]],
 ) -> None:
     """Also what the kubelet calls, and each module that was compiled for Python."""
     (name,) = EMULATORS.keys() - {here()}
     _, contents = images[name]
-    emulator = shutil.which(EMULATORS[name])
-    assert emulator is not None
     packages = contents.root / PACKAGES
     modules = [
         ".".join([*path.parent.relative_to(packages).parts, path.name.partition(".")[0]])
@@ -108,13 +77,34 @@ def test_the_programs_of_the_other_processor_start(
     ]
     assert {"msgspec._core", "yaml._yaml"} <= {*modules}
     script = f"import platform, {', '.join(modules)}; print(platform.machine())"
-    with contextlib.closing(Emulated(contents, emulator)) as emulated:
+    with emulated(contents, EMULATORS[name]) as said:
         for argv in PROGRAMS:
-            assert emulated.said(*argv)
-        assert emulated.said(f"python{VERSION}", "-c", script).split() == [MACHINES[name]]
+            assert said(*argv)
+        assert said(f"python{VERSION}", "-c", script).split() == [MACHINES[name]]
         ours = "/usr/local/bin/localvolume"
-        assert "usage:" in emulated.said(f"python{VERSION}", ours, "agent", "--help")
-        assert "Success" in emulated.said("localvolume-flexvolume", "init")
+        assert "usage:" in said(f"python{VERSION}", ours, "agent", "--help")
+        assert "Success" in said("localvolume-flexvolume", "init")
+
+
+@contextlib.contextmanager
+def emulated(contents: Contents, emulator: str) -> Iterator[Callable[..., str]]:
+    """What programs of an image print, by name. Meanwhile the emulator that runs them lies in the
+    image: they find nothing of this machine."""
+    found = shutil.which(emulator)
+    assert found is not None
+    inside = contents.root / emulator
+    shutil.copy(found, inside)
+    places = contents.environment["PATH"].split(":")
+
+    def said(name: str, *arguments: str) -> str:
+        paths = [f"{place}/{name}" for place in places]
+        program = next(path for path in paths if Path(f"{contents.root}{path}").exists())
+        return contents.run(f"/{emulator}", program, *arguments)
+
+    try:
+        yield said
+    finally:
+        inside.unlink()
 
 
 def test_the_bytecode_of_both_is_the_same(images: dict[str, tuple[Built, Contents]]) -> None:

@@ -231,11 +231,12 @@ def test_what_would_take_too_long_is_not_begun(pool: ImagePool, run: Run) -> Non
 
 def test_what_takes_too_long_is_dropped_and_not_tried_again_soon(pool: ImagePool, run: Run) -> None:
     origin = made(pool, "ext4")
-    impatiently = impatient(pool, run, 0.2)
+    # On a busy machine, freezing takes a part of it.
+    impatiently = impatient(pool, run, 3.0)
     with mounted(pool.node(origin)) as where:
         (where / "file").write_bytes(os.urandom(8 * MIB))
         with (
-            at_writes(lambda _: time.sleep(0.3)),
+            at_writes(lambda _: time.sleep(3.0)),
             pytest.raises(Busy, match="the copy was dropped"),
         ):
             snapshotted(impatiently, origin)

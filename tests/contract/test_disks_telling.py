@@ -57,10 +57,11 @@ class Scene:
 
         await until_async(self.notes, fits)
 
-    async def until_written(self, *verbs: str) -> None:
-        """What is seen to be done may be answered later."""
+    async def until_written(self, *writes: str) -> None:
+        """The verb of each, and why it was refused; what is seen to be done is answered later."""
         await until_async(
-            lambda: [verb for verb, _ in self.writes], lambda found: found == [*verbs]
+            lambda: [" ".join(one).strip() for one in self.writes],
+            lambda found: found == [*writes],
         )
 
 
@@ -209,7 +210,7 @@ async def test_another_nodes_agent_cannot_take_its_name(tmp_path: Path) -> None:
         assert '"/dev/sda"' in told.metadata.annotations[ANNOTATION]
         here.telling.tell(planned(disk("sdb")))
         await until_async(here.notes, lambda notes: any('"/dev/sdb"' in one for one in notes))
-        await here.until_written("create", "create", "create", "patch")
+        await here.until_written("create", "create AlreadyExists", "create", "patch")
 
 
 async def test_what_somebody_keeps_from_going_keeps_no_name_either(tmp_path: Path) -> None:
@@ -240,7 +241,7 @@ async def test_its_own_of_which_the_watch_did_not_tell_yet_is_known_by_its_name(
         here.telling.tell(planned(disk("sda")))
         await here.until_told("sda")
         # It did not belong to the Node, so it is made anew.
-        await here.until_written("create", "create", "delete", "create")
+        await here.until_written("create", "create AlreadyExists", "delete", "create")
 
 
 async def test_once_nothing_is_to_be_written_a_failure_delays_nothing_any_more(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from localvolume.kube.kinds import EVENTS, NODES
 from localvolume.kube.objects import Node
 from localvolume.kube.standing import AGAIN_SECONDS
 from localvolume_lab.sandbox.sandbox import Sandbox
-from tests.suite.clock import Clock, turns
+from tests.suite.clock import LONG, Clock, turns
 from tests.suite.until import until_async
 
 KEY = "example.com/not-ready"
@@ -179,6 +181,21 @@ async def test_what_was_said_before_it_was_removed_is_news_again(setting: Settin
     assert setting.taint._stays.stands("the taint stays: it is refused")
     await setting.taint._remove(Due(setting.node.metadata.uid, KEY))
     assert setting.taint._stays.stands("the taint stays: it is refused")
+
+
+async def test_a_wait_that_ends_during_a_look_is_not_waited_for_ever(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taint, due = setting.taint, Due(setting.node.metadata.uid, KEY)
+    await taint._look()
+    taint.volumes_offered()
+    taint.volumes_offered()
+    taint._runner.wait(due.uid, due, LONG)
+    readings = count(time.monotonic() + LONG - 1, 2.0)
+    with monkeypatch.context() as clock:
+        clock.setattr(time, "monotonic", lambda: next(readings))
+        again = await taint._look()
+    assert again > 0 or due.uid in taint._runner.busy
 
 
 async def test_that_the_node_is_gone_or_another_is_no_refusal(setting: Setting) -> None:

@@ -124,8 +124,11 @@ class NotReadyTaint:
             self._stays.forget()
         if due is None or self._looks_left:
             return 0.0
+        wait = self._runner.left(due.uid, due)
+        if wait > 0:
+            return wait
         self._runner.offer(due.uid, due)
-        return max(0.0, self._runner.left(due.uid, due))
+        return 0.0
 
     def _due(self) -> Due | None:
         node, configuration = self.nodes.get(self.node_name), self.configuration

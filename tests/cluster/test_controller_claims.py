@@ -30,8 +30,8 @@ def test_the_claims_of_a_lost_node_are_deleted_after_the_delay(ground: Ground) -
 
     told = ground.event(claims[0], "ReferencedNodeDeleted", node)
     assert told["type"] == "Warning"
-    assert "its claim is deleted after 2 s" in told["message"]
-    ground.event(volumes[0], "ReferencedNodeDeleted", "its claim is deleted after 2 s")
+    assert "its claim is deleted after 2s" in told["message"]
+    ground.event(volumes[0], "ReferencedNodeDeleted", "its claim is deleted after 2s")
     for claim in claims[:3]:
         ground.gone(claim)
     ground.until(lambda: ground.metric(DELETED), lambda value: value == 3)

@@ -59,7 +59,7 @@ def test_a_released_volume_waits_for_its_node_and_is_then_abandoned(ground: Grou
         ground.released(volume)
     ground.start(ground.cls)
     ground.remove_node(node)
-    ground.event(used, "ReferencedNodeDeleted", "it is removed, never cleaned after 3600 s")
+    ground.event(used, "ReferencedNodeDeleted", "it is removed, never cleaned after 1h")
     ground.until(ground.lost, lambda lost: lost == {"waiting": 1, "kept": 1})
     ground.stays(used)
     an_hour_passes(ground, used)

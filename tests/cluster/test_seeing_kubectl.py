@@ -112,6 +112,6 @@ def test_the_story_of_a_made_volume(dynamic: DynamicLab, ctl: Kubectl) -> None:
     described(ctl, name, "Resizing", "VolumeResizeSuccessful", "has 16Mi now")
     dynamic.delete(claim)
     text = described(ctl, f"pv/{volume['metadata']['name']}", "VolumeReleased")
-    assert "its claim is gone; it is removed after 3600 s" in text
+    assert "its claim is gone; it is removed after 1h" in text
     refused = dynamic.claim(cls, size="8Gi")
     described(ctl, f"pvc/{refused['metadata']['name']}", "ProvisioningFailed", "of room left")

@@ -275,7 +275,7 @@ class TestVolumes:
         dynamic.delete(claim)
         found = seeing.until_why("undo", name)
         assert f"localvolume undo {name}" in found["next"]
-        dynamic.event(name, "VolumeReleased", "after 3600 s")
+        dynamic.event(name, "VolumeReleased", "after 1h")
         assert main(["undo", name, "--kubeconfig", seeing.kubeconfig]) == 0
         assert seeing.until_why("undone", name)["who"] == "you: create that claim again"
 

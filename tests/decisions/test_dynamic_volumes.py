@@ -252,7 +252,7 @@ PERIOD = pool(record(), undo_seconds=100.0)
 def test_the_claim_is_missed_first() -> None:
     mark = a(MarkReleased, action(volume(phase="Released"), PERIOD))
     assert (mark.again, mark.period) == (False, 100.0)
-    assert "100 s" in mark.reason
+    assert "1m40s" in mark.reason
 
 
 def test_what_is_written_of_an_earlier_claim_counts_no_more() -> None:

@@ -74,10 +74,10 @@ SITUATIONS: list[tuple[str, dict[str, Any], list[Any], str, str, str]] = [
     (
         "lost node, as the controller says",
         {"node_name": "gone", "annotations": {"localvolume.dev/node-lost-since": ago(7200)}},
-        [event("pv-1", "ReferencedNodeDeleted", "removed after 60 s", by="localvolume-controller")],
+        [event("pv-1", "ReferencedNodeDeleted", "removed after 1m", by="localvolume-controller")],
         "lost",
         "for 2h",
-        "removed after 60 s",
+        "removed after 1m",
     ),
     (
         "unhealthy, also while it is bound",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
+from localvolume.config.syntax.durations import format_duration
 from localvolume.flexvolume.absence import is_proven
 from localvolume.flexvolume.driver import (
     TAG_CLAIM,
@@ -233,9 +234,8 @@ class Collector:
                     note, tags = self.driver.note, {TAG_GONE_SINCE: since}
                     await self.turns.call(volume.name, NOTE_SECONDS, note, volume.name, tags)
                     self._noted.add((volume.name, volume.id))
-                    text = (
-                        f"{reason}: removed after {self.grace_seconds:.0f} s unless it comes back"
-                    )
+                    grace = format_duration(round(self.grace_seconds))
+                    text = f"{reason}: removed after {grace} unless it comes back"
                     self._say(volume.name, logging.INFO, text, volume)
                 case ForgetGone(_, reason):
                     await self._forget_gone(volume)

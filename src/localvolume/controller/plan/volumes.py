@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localvolume.config.syntax.durations import format_duration
 from localvolume.controller.model import (
     Action,
     Adopt,
@@ -169,13 +170,17 @@ def _then(facts: Facts, volume: PersistentVolume) -> Action:
         return Report(volume, "its class is not listed for deleting", would=action.reason)
     since = lost_since(volume)
     if since is None:  # without a mark no time has passed
-        return Wait(volume, f"{action.reason} after {after:.0f} s", after) if after else action
+        return Wait(volume, _later(action, after), after) if after else action
     left = periods.left(since, since + after, facts.now, facts.witnessed)
     if left <= 0:
         return action
-    text = f"{action.reason} after {after:.0f} s"
+    text = _later(action, after)
     doubt = periods.doubt(since + after, facts.now)
     return Wait(volume, f"{text}; {doubt}" if doubt else text, left)
+
+
+def _later(action: Action, seconds: float) -> str:
+    return f"{action.reason} after {format_duration(round(seconds))}"
 
 
 def _due(facts: Facts, volume: PersistentVolume) -> tuple[float, Action]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from localvolume.backends.model import Record
+from localvolume.config.syntax.durations import format_duration
 from localvolume.dynamic.model import (
     Action,
     Delete,
@@ -290,7 +291,7 @@ def _in_time(world: World, volume: Volume) -> Action | None:
         period = max(undo.period, promised)
         return MarkReleased(
             key=volume.metadata.name,
-            reason=f"its claim is gone; it is removed after {period:.0f} s",
+            reason=f"its claim is gone; it is removed after {format_duration(round(period))}",
             volume=volume,
             period=period,
         )

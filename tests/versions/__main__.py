@@ -62,7 +62,8 @@ def test(release: str, arguments: list[str]) -> int:
     left_out = [f"--ignore={path}" for path in NOT_RUN_FILES]
     left_out += [f"--deselect={test}" for test in (*NOT_RUN_TESTS, *differing(release))]
     command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "pytest"]
-    environment = {**os.environ, "KUBEBUILDER_ASSETS": str(built)}
+    # A test that is skipped fails: the support matrix says that it was run.
+    environment = {**os.environ, "CI": "true", "KUBEBUILDER_ASSETS": str(built)}
     code = subprocess.call([*command, *options, *left_out, *(arguments or SUITE)], env=environment)
     print(f"== Kubernetes {version}: {'failed' if code else 'passed'}", flush=True)
     return code

@@ -47,6 +47,19 @@ def test_a_configuration_that_is_not_understood_is_wrong_usage(
     assert "storageClassMap" in capsys.readouterr().err
 
 
+def test_a_path_that_is_no_text_is_printed_escaped(tmp_path: Path) -> None:
+    """As a terminal's encoding has it; that of C.UTF-8 would pass the bytes on."""
+    where = os.fsencode(tmp_path) + b"/a\xff"
+    os.mkdir(where)
+    with open(where + b"/pools", "w") as file:
+        file.write("fast: {path: relative}\n")
+    words = [sys.executable, "-m", "localvolume", "check-config", os.fsdecode(where)]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(words, capture_output=True, env=environment, timeout=300)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert b"/a\\udcff/pools: " in done.stdout
+
+
 @pytest.mark.parametrize(
     "words",
     [

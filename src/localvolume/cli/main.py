@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -85,6 +86,7 @@ def kubectl() -> int:
 def main(argv: Sequence[str] | None = None, *, program: str = "localvolume") -> int:
     """Runs one subcommand. Returns its exit status, of those in `output.exits`."""
     _open_what_is_closed()
+    _escape_what_has_no_character()
     try:
         try:
             return _run(list(sys.argv[1:] if argv is None else argv), program)
@@ -110,6 +112,12 @@ def _open_what_is_closed() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # until the process ends
+
+
+def _escape_what_has_no_character() -> None:
+    """A path may hold bytes that are no character: they are escaped, as on the standard error."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _write_no_more() -> None:

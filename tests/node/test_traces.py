@@ -216,6 +216,15 @@ def test_a_place_that_the_network_could_not_see_is_refused(node_plane: ControlPl
 
 
 @pytest.mark.needs("coredns")
+def test_nothing_is_left_behind_if_the_api_server_does_not_answer(tmp_path: Path) -> None:
+    with ControlPlane(controllers=False, scheduler=False) as plane:
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        NodeNetwork(plane, tmp_path / "network").start()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.needs("coredns")
 def test_a_network_without_its_name_server_says_so(
     node_plane: ControlPlane, tmp_path: Path
 ) -> None:

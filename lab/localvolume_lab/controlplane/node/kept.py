@@ -37,19 +37,21 @@ class Kept(Running):
     # Life
 
     def start(self, timeout: float = 90.0) -> None:
-        """Start it and wait until it is ready; raises NodeFailed or ComponentsMissing."""
+        """Start it and wait until it is ready; raises NodeFailed, ComponentsMissing, or
+        OSError if the API server does not answer."""
         if self._keeper is not None:
             raise NodeFailed(f"{self._what} is already running")
         if (reason := requirements.missing()) is not None:
             raise NodeFailed(reason)
         program = self._program()
+        # First, as nothing is left behind if the API server does not answer.
+        service = self.plane.request("GET", "/api/v1/namespaces/default/services/kubernetes")
+        self._service: str = service["spec"]["clusterIP"]
         self.directory = self._given_directory or Path(
             tempfile.mkdtemp(prefix="localvolume-node-", dir=_visible(tempfile.gettempdir()))
         )
         _visible(str(self.directory))
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        service = self.plane.request("GET", "/api/v1/namespaces/default/services/kubernetes")
-        self._service: str = service["spec"]["clusterIP"]
         self._keeper = Keeper(
             self.directory,
             remove=self._given_directory is None,

@@ -104,6 +104,53 @@ async def test_one_that_has_waited_for_nothing_wakes_the_next() -> None:
     assert done == ["a", "d", "e"]
 
 
+async def test_one_that_began_before_its_turn_wakes_the_next_when_it_fails() -> None:
+    """It waited for a place, and was judged for another reason when there was one."""
+    done = []
+
+    async def do(action: One) -> None:
+        done.append(action.name)
+        if action.name == "a":
+            # Judged before the one whose turn it is.
+            judge.queue.add(["c"])
+        if action.name == "c":
+            raise TryAgainLater("failed", after=60.0)
+        if action.name == "b":
+            judge.actions.clear()
+
+    judge = Judge(do, at_a_time=1)
+    judge.actions = {name: One(name) for name in "abc"}
+    judge.queue.add(judge.actions)
+    await judge.until_idle()
+    assert done == ["a", "c", "b"]
+
+
+async def test_one_that_must_wait_longer_when_its_turn_comes_wakes_the_next() -> None:
+    """It waits for a place for one action, and is then due another one that failed before."""
+    done = []
+
+    async def do(action: One) -> None:
+        done.append(f"{type(action).__name__} {action.name}")
+        if done == ["One a"]:
+            judge.actions |= {"a": Other("a"), "b": One("b"), "c": One("c")}
+            judge.queue.add("bac")
+            raise TryAgainLater("failed", after=60.0)
+        if action.name == "b":
+            # Both others are in line by now.
+            while judge.queue:
+                await asyncio.sleep(0)
+            judge.actions["a"] = One("a")
+            del judge.actions["b"]
+        if action.name == "c":
+            judge.actions.clear()
+
+    judge = Judge(do, at_a_time=1)
+    judge.actions = {"a": One("a")}
+    judge.queue.add("a")
+    await judge.until_idle()
+    assert done == ["One a", "One b", "One c"]
+
+
 async def test_what_is_asked_for_meanwhile_is_done_next() -> None:
     """A claim that is given another node while the label of the first is being written."""
     seen = []

@@ -77,14 +77,20 @@ class Executor(Generic[S]):
         failing = self._runner.known(name, action)
         if failing is not None and self._is_news(failing, action):
             failing.not_before = 0.0
-        match self._runner.offer(name, action):
-            case Answer.BUSY:
-                self._asked.add(name)
-            case Answer.EARLY:
-                # A request for an earlier time may have displaced the one for this time.
-                self._queue.later(name, self._runner.left(name, action) + _ALSO)
-            case Answer.FULL:
-                self._waiting[name] = None
+        answer = self._runner.offer(name, action)
+        if answer is Answer.FULL:
+            self._waiting[name] = None
+            return
+        # It may have been judged, and begun, before its turn came: then it waits for none.
+        self._waiting.pop(name, None)
+        if answer is Answer.BEGUN:
+            return
+        if answer is Answer.BUSY:
+            self._asked.add(name)
+        else:
+            # A request for an earlier time may have displaced the one for this time.
+            self._queue.later(name, self._runner.left(name, action) + _ALSO)
+        self._pass_on()
 
     def _is_news(self, failing: Failing, action: S) -> bool:
         """Whether it was decided from another state than the one that turned out to be outdated."""
@@ -100,8 +106,7 @@ class Executor(Generic[S]):
         self._asked.discard(name)
         if name not in self._runner.busy:
             self._runner.forget(name)
-        if not self._runner.full:
-            self._wake_one()
+        self._pass_on()
 
     async def stop(self) -> None:
         """Give up all that is under way: the next leader finds out what is to be done."""
@@ -139,6 +144,11 @@ class Executor(Generic[S]):
             case _:  # a bug that shows with one object must not stop the others
                 log.error("%s: tried again in %.1f s: unexpected", name, wait, exc_info=error)
         return wait
+
+    def _pass_on(self) -> None:
+        """What was judged has taken no place: if there is one, the next may have it."""
+        if not self._runner.full:
+            self._wake_one()
 
     def _wake_one(self) -> None:
         """Have the longest waiting object judged again. If nothing is due, the next is woken."""

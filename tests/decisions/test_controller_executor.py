@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from localvolume.controller.executor import SETTLE_SECONDS, Executor
 from localvolume.controller.workqueue import WorkQueue
-from localvolume.kube.errors import LookAgain, TryAgainLater
+from localvolume.kube.errors import LookAgain, TellTheAdministrator, TryAgainLater
 from tests.suite.until import until_async
 
 
@@ -217,3 +217,33 @@ async def test_a_failure_that_displaces_an_earlier_one_is_waited_out() -> None:
     judge.queue.add(["a"])
     await judge.until_idle()
     assert seen == ["One", "Other", "Other"]
+
+
+async def test_a_refusal_counts_until_nothing_is_to_be_done_about_its_object() -> None:
+    """Somebody else did what was refused: no act of ours succeeds any more to show that."""
+
+    async def do(action: One) -> None:
+        if action.name == "a":
+            raise TellTheAdministrator("no right", status=403)
+        judge.actions.pop(action.name)
+
+    judge = Judge(do)
+    judge.actions = {"a": One("a")}
+    judge.queue.add("a")
+    running = asyncio.create_task(judge.run())
+    try:
+        await until_async(lambda: judge.executor.refused)
+        assert judge.executor.refused == "no right (403)"
+        # That another object is done says nothing about this one.
+        judge.actions["b"] = One("b")
+        judge.queue.add("b")
+        await until_async(lambda: "b" not in judge.actions)
+        assert judge.executor.refused
+        del judge.actions["a"]
+        judge.queue.add("a")
+        await until_async(lambda: not judge.executor.refused)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        judge.queue.close()
+        await judge.executor.stop()

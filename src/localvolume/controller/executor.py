@@ -69,8 +69,13 @@ class Executor(Generic[S]):
         )
         self._asked: set[str] = set()
         self._waiting: OrderedDict[str, None] = OrderedDict()
-        self.refused = ""
-        """What the API server does not let us do; "" after an act that succeeded."""
+        self._refused: dict[str, str] = {}
+        """By object: what the API server did not let us do in the last attempt."""
+
+    @property
+    def refused(self) -> str:
+        """What the API server does not let us do, "" if nothing."""
+        return next(iter(self._refused.values()), "")
 
     def begin(self, name: str, action: S) -> None:
         """Do it, unless the object is busy or must wait. Beyond `at_a_time`, it is judged later."""
@@ -103,6 +108,7 @@ class Executor(Generic[S]):
     def forget(self, name: str) -> None:
         """Note that nothing is to be done about this object."""
         self._waiting.pop(name, None)
+        self._refused.pop(name, None)
         self._asked.discard(name)
         if name not in self._runner.busy:
             self._runner.forget(name)
@@ -115,7 +121,7 @@ class Executor(Generic[S]):
 
     def _ended(self, name: str, _action: S, wait: float | None) -> None:
         if wait is None:
-            self.refused = ""
+            self._refused.pop(name, None)
         self._wake_one()
         asked = name in self._asked
         self._asked.discard(name)
@@ -128,6 +134,7 @@ class Executor(Generic[S]):
 
     def _tell_failed(self, name: str, action: S, error: Exception, failing: Failing) -> float:
         failing.note = None
+        self._refused.pop(name, None)
         asked = error.after if isinstance(error, TryAgainLater) else None
         wait = failing.again(max(self._settle_seconds, asked or 0.0))
         match error:
@@ -139,7 +146,7 @@ class Executor(Generic[S]):
                     failing.note = self._state_of(action)
             case ApiError():
                 if isinstance(error, TellTheAdministrator) and error.status in (401, 403):
-                    self.refused = str(error)
+                    self._refused[name] = str(error)
                 log.warning("%s: tried again in %.1f s: %s", name, wait, error)
             case _:  # a bug that shows with one object must not stop the others
                 log.error("%s: tried again in %.1f s: unexpected", name, wait, exc_info=error)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -40,6 +42,10 @@ COMPONENT: Final = "localvolume-controller"
 
 STUCK_SECONDS: Final = 120.0
 """A leader that has judged nothing for this long, with something waiting, asks for a restart."""
+
+LEAST_REFUSED_SECONDS: Final = 60.0
+"""For how long a refused request for the Lease counts at least: an informer that is refused lists
+again within 30 s."""
 
 REQUESTS: Final = 32
 """How many may be in flight: labels for claims must not wait for requests about lost nodes."""
@@ -74,6 +80,33 @@ class ControllerOptions:
     """How many Events may wait to be written."""
 
 
+@dataclass(eq=False)
+class LeaseRefusals:
+    """Which requests for the Lease are refused: without them nobody ever leads.
+
+    What a candidate needs, it asks for again within `seconds`. What it was refused before that, it
+    no longer needs, since the watch brought the Lease, or since another replica took it.
+    """
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._by_verb: dict[str, tuple[str, float]] = {}
+
+    def answered(self, verb: str, error: ApiError | None) -> None:
+        """Take in how a request of that verb ended."""
+        if isinstance(error, TellTheAdministrator):
+            self._by_verb[verb] = str(error), self.clock()
+        elif error is None:
+            self._by_verb.pop(verb, None)
+
+    def now(self) -> str:
+        """What is refused, "" if nothing is."""
+        since = self.clock() - self.seconds
+        return "; ".join(text for text, when in self._by_verb.values() if when >= since)
+
+
 class Controller:
     """One replica. `await run()` returns when cancelled, after the lease was given up."""
 
@@ -85,7 +118,7 @@ class Controller:
         self._demand: Demand | None = None
         self._election: Election | None = None
         self._leading: dict[str, Leading[Any]] = {}
-        self._lease_refused: dict[str, str] = {}
+        self._lease_refusals = LeaseRefusals(max(LEAST_REFUSED_SECONDS, 2 * options.lease.seconds))
 
     async def run(self) -> None:
         """Raises AccessInvalid if the API server cannot be reached as configured, and OSError if
@@ -180,12 +213,8 @@ class Controller:
     def _lease_request(
         self, verb: str, kind: Kind[Any], seconds: float, error: ApiError | None
     ) -> None:
-        """Remember which requests for the Lease are refused: without them nobody ever leads."""
         self._metrics.request(verb, kind, seconds, error)
-        if isinstance(error, TellTheAdministrator):
-            self._lease_refused[verb] = str(error)
-        elif error is None:
-            self._lease_refused.pop(verb, None)
+        self._lease_refusals.answered(verb, error)
 
     # --- health --------------------------------------------------------------------------------
 
@@ -194,8 +223,8 @@ class Controller:
         if self._cluster is None or self._demand is None:
             return {"": "it has not begun yet"}
         wrong = self._cluster.problems() | self._demand.problems()
-        if self._lease_refused:
-            wrong["lease"] = "; ".join(self._lease_refused.values())
+        if refused := self._lease_refusals.now():
+            wrong["lease"] = refused
         wrong |= {name: role.refused for name, role in self._leading.items() if role.refused}
         return wrong
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import ssl
 import sys
 from collections.abc import AsyncIterator
@@ -217,6 +219,12 @@ def tls(directory: Path, *, insecure: bool = False, pair: bool = False) -> Tls:
     )
 
 
+def issue(authority: Authority, name: str, directory: Path) -> None:
+    signed = authority.sign(name)
+    (directory / "cert.pem").write_bytes(signed.certificate)
+    (directory / "key.pem").write_bytes(signed.key)
+
+
 async def test_the_server_must_be_the_clusters(tmp_path: Path) -> None:
     ours, theirs = Authority(), Authority("somebody else")
     async with tls_server(ours, tmp_path) as server:
@@ -267,21 +275,39 @@ async def test_the_name_in_the_certificate_counts(tmp_path: Path) -> None:
 async def test_a_client_certificate_that_is_renewed(tmp_path: Path) -> None:
     authority = Authority()
     (tmp_path / "ca.pem").write_bytes(authority.pem)
-
-    def issue(name: str) -> None:
-        signed = authority.sign(name)
-        (tmp_path / "cert.pem").write_bytes(signed.certificate)
-        (tmp_path / "key.pem").write_bytes(signed.key)
-
-    issue("one")
+    issue(authority, "one", tmp_path)
     async with tls_server(authority, tmp_path) as server:
         server.others = [peer]
         async with client_of(server, tls=tls(tmp_path, pair=True)) as client:
             assert (await client.get(PERSISTENT_VOLUMES, "a")).metadata.name == "one"
-            issue("two")
+            issue(authority, "two", tmp_path)
             # Refused on the connection that still carries the old one.
             server.others = [failure(401, "Unauthorized"), peer]
             assert (await client.get(PERSISTENT_VOLUMES, "a")).metadata.name == "two"
+
+
+def test_a_new_certificate_that_could_not_be_loaded_once_is_loaded_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Descriptors had run out when it came: the files do not change again once there are some."""
+    authority = Authority()
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    issue(authority, "one", tmp_path)
+    made = tls(tmp_path, pair=True)
+    old = made.context
+    issue(authority, "two", tmp_path)
+
+    def out_of_descriptors(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "memfd_create", out_of_descriptors)
+        with pytest.raises(OSError, match="Too many open files"):
+            made.reload()
+    assert made.context is old
+    assert made.reload()
+    assert made.context is not old
+    assert not made.reload()
 
 
 async def test_a_plugins_client_certificate(tmp_path: Path) -> None:

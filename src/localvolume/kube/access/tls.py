@@ -63,15 +63,16 @@ class Tls:
         # The pair from an exec plugin, which takes precedence over the kubeconfig's.
         self._given = b""
         self._material = self._read()
-        self.context = self._build()
+        self.context = self._build(*self._material)
 
     def reload(self) -> bool:
         """Read the files again; True if something changed. Raises AccessInvalid."""
         material = self._read()
         if material == self._material:
             return False
+        # If this fails, the next call finds the same change again.
+        self.context = self._build(*material)
         self._material = material
-        self.context = self._build()
         return True
 
     def use_certificate(self, pem: bytes) -> None:
@@ -86,8 +87,7 @@ class Tls:
             pair = self.certificate.read() + b"\n" + self.key.read()
         return authority, pair
 
-    def _build(self) -> ssl.SSLContext:
-        authority, pair = self._material
+    def _build(self, authority: bytes, pair: bytes) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols(["http/1.1"])
         if self.insecure:

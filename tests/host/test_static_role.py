@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from localvolume.agent.shared import selector_of
 from localvolume.config.model import ClassConfig, Configuration
-from localvolume.host.process.workers import Workers
+from localvolume.host.process.workers import Hung, Workers
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.events import EventRecorder
@@ -30,18 +32,36 @@ from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root")
 
+R = TypeVar("R")
+
 NODE = "node"
 LONGEST_REST = 1.0
+PACES = StaticPaces(publishers=1, patience=60.0)
+
+
+class Silent(Workers):
+    """Workers that get no answer from one directory, for as long as it is `dead`."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__()
+        self._directory = directory
+        self.dead = True
+
+    async def call(self, key: str, seconds: float, fn: Callable[..., R], *args: Any) -> R:
+        if self.dead and key == self._directory:
+            raise Hung(key, seconds)
+        return await super().call(key, seconds, fn, *args)
 
 
 @contextlib.asynccontextmanager
-async def role_of(client: Client, fs: ClassConfig) -> AsyncIterator[StaticRole]:
+async def role_of(
+    client: Client, fs: ClassConfig, workers: Workers, paces: StaticPaces = PACES
+) -> AsyncIterator[StaticRole]:
     """The role of a node that offers what is mounted in one directory, one after the other."""
 
     def changed(old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         role.volume_changed(old, new)
 
-    workers, paces = Workers(), StaticPaces(publishers=1, patience=60.0)
     role = StaticRole(
         client=client,
         events=EventRecorder(client, "test", NODE),
@@ -70,14 +90,9 @@ async def role_of(client: Client, fs: ClassConfig) -> AsyncIterator[StaticRole]:
     workers.close()
 
 
-async def test_what_is_published_together_takes_one_look_at_the_end(
-    tmp_path: Path, stack: contextlib.ExitStack
-) -> None:
-    fs = ClassConfig(name="fs", host_dir="/host/fs", mount_dir=str(tmp_path / "fs"))
-    for number in range(4):
-        where = tmp_path / "fs" / f"disk-{number}"
-        where.mkdir(parents=True)
-        stack.enter_context(tmpfs(where))
+@contextlib.asynccontextmanager
+async def cluster_with(fs: ClassConfig, tmp_path: Path) -> AsyncIterator[tuple[Sandbox, Client]]:
+    """The API server, and a client of it, with this node and that class."""
     async with Sandbox(controllers=False) as sandbox:
         access = find_access(str(sandbox.kubeconfig(tmp_path / "config")))
         async with Client(access, user_agent="test") as client:
@@ -86,15 +101,44 @@ async def test_what_is_published_together_takes_one_look_at_the_end(
             provisioner = "kubernetes.io/no-provisioner"
             body = {"metadata": {"name": fs.name}, "provisioner": provisioner}
             await client.create(STORAGE_CLASSES, body)
-            # Longer than the role rests: a look for each would have the time.
-            sandbox.faults.delay(0.4, verb="create", resource="persistentvolumes", times=4)
-            async with role_of(client, fs) as role:
-                await until_async(lambda: len(role.volumes.items) == 4)
-                await until_async(lambda: role.loop.looks > 1)
-                await asyncio.sleep(LONGEST_REST)
-                assert role.loop.looks == 2
-                # What comes later is looked at by itself.
-                patch = MergePatch({"status": {"phase": "Available"}})
-                name = next(iter(role.volumes.items))
-                await client.patch(PERSISTENT_VOLUMES, name, patch, subresource="status")
-                await until_async(lambda: role.loop.looks > 2)
+            yield sandbox, client
+
+
+async def test_what_is_published_together_takes_one_look_at_the_end(
+    tmp_path: Path, stack: contextlib.ExitStack
+) -> None:
+    fs = ClassConfig(name="fs", host_dir="/host/fs", mount_dir=str(tmp_path / "fs"))
+    for number in range(4):
+        where = tmp_path / "fs" / f"disk-{number}"
+        where.mkdir(parents=True)
+        stack.enter_context(tmpfs(where))
+    async with cluster_with(fs, tmp_path) as (sandbox, client):
+        # Longer than the role rests: a look for each would have the time.
+        sandbox.faults.delay(0.4, verb="create", resource="persistentvolumes", times=4)
+        async with role_of(client, fs, Workers()) as role:
+            await until_async(lambda: len(role.volumes.items) == 4)
+            await until_async(lambda: role.loop.looks > 1)
+            await asyncio.sleep(LONGEST_REST)
+            assert role.loop.looks == 2
+            # What comes later is looked at by itself.
+            patch = MergePatch({"status": {"phase": "Available"}})
+            name = next(iter(role.volumes.items))
+            await client.patch(PERSISTENT_VOLUMES, name, patch, subresource="status")
+            await until_async(lambda: role.loop.looks > 2)
+
+
+async def test_a_directory_that_answers_again_is_listed_without_anything_else_happening(
+    tmp_path: Path,
+) -> None:
+    """No volume is held for it, and nothing is mounted or unmounted when it comes back."""
+    directory = tmp_path / "fs"
+    directory.mkdir()
+    fs = ClassConfig(name="fs", host_dir="/host/fs", mount_dir=str(directory))
+    workers = Silent(str(directory))
+    async with (
+        cluster_with(fs, tmp_path) as (_, client),
+        role_of(client, fs, workers, replace(PACES, look_again=0.01, stale=0.0)) as role,
+    ):
+        await until_async(lambda: "cannot be listed" in role.problems.get("fs", ""))
+        workers.dead = False
+        await until_async(lambda: not role.problems)

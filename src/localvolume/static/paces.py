@@ -25,7 +25,8 @@ class StaticPaces:
     """How long a discovery directory may take to be listed."""
 
     stale: float = 20.0
-    """After how long an unusable or unoffered entry is read again when somebody looks."""
+    """After how long an unusable or unoffered entry is read again when somebody looks, and a
+    directory listed that could not be."""
 
     look_again: float = 30.0
     """When to look again at what is held if nothing would report that it was put right."""

@@ -107,6 +107,8 @@ class Survey:
         self._inodes: dict[str, _Inode] = {}
         """Which directory was listed, by the class's name."""
         self._problems: dict[str, str] = {}
+        self._listed_at = 0.0
+        """When the directories were listed last (time.monotonic)."""
         self._table = MountTable([])
         self._snapshot: MountSnapshot | None = None
         self._reading = asyncio.Lock()
@@ -134,7 +136,7 @@ class Survey:
         self._readings.changed(changes)
         self._take_readings()
         listed = self._names.keys() | self._problems.keys()
-        if changes.host or changes.everything or classes.keys() != listed:
+        if changes.host or changes.everything or classes.keys() != listed or self._list_is_stale():
             await self._list(classes)
         entries: list[Entry] = []
         unread: list[tuple[Entry, Mount | None]] = []
@@ -187,9 +189,15 @@ class Survey:
             return entry
         return dataclasses.replace(entry, recorded=known.entry.recorded)
 
+    def _list_is_stale(self) -> bool:
+        """Whether to try again what could not be listed: nothing reports that it can be now."""
+        age = time.monotonic() - self._listed_at
+        return bool(self._problems) and age >= self._paces.stale
+
     async def _list(self, classes: Mapping[str, ClassConfig]) -> None:
         self._names, self._problems = {}, {}
         found = await asyncio.gather(*(self._listed(config) for config in classes.values()))
+        self._listed_at = time.monotonic()
         for name, listed in zip(classes, found, strict=True):
             if isinstance(listed, str):
                 self._problems[name] = listed

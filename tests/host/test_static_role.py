@@ -55,12 +55,20 @@ class Silent(Workers):
 
 @contextlib.asynccontextmanager
 async def role_of(
-    client: Client, fs: ClassConfig, workers: Workers, paces: StaticPaces = PACES
+    client: Client,
+    fs: ClassConfig,
+    workers: Workers,
+    paces: StaticPaces = PACES,
+    *,
+    jobs: bool = False,
 ) -> AsyncIterator[StaticRole]:
     """The role of a node that offers what is mounted in one directory, one after the other."""
 
     def changed(old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         role.volume_changed(old, new)
+
+    def jobs_changed() -> None:
+        role.objects_changed()
 
     role = StaticRole(
         client=client,
@@ -72,11 +80,11 @@ async def role_of(
         ),
         storage_classes=Informer(client, STORAGE_CLASSES, on_change=lambda *_: None),
         nodes=Informer(client, NODES, on_change=lambda *_: None),
-        jobs=JobWatch(client, "default", NODE, lambda: None, paces.jobs_again),
+        jobs=JobWatch(client, "default", NODE, jobs_changed, paces.jobs_again),
         own_pod=OwnPod(client, "", ""),
         node_name=NODE,
-        job_image=None,
-        configuration=Configuration(storage_classes={fs.name: fs}),
+        job_image="example.com/agent" if jobs else None,
+        configuration=Configuration(storage_classes={fs.name: fs}, use_job_for_cleaning=jobs),
         paces=paces,
     )
     parts = (role, role.volumes, role.storage_classes, role.nodes, role.jobs)
@@ -142,3 +150,20 @@ async def test_a_directory_that_answers_again_is_listed_without_anything_else_ha
         await until_async(lambda: "cannot be listed" in role.problems.get("fs", ""))
         workers.dead = False
         await until_async(lambda: not role.problems)
+
+
+async def test_jobs_that_can_be_seen_again_are_without_anything_else_happening(
+    tmp_path: Path,
+) -> None:
+    """There is no Job whose watch would tell, and no volume that is held."""
+    directory = tmp_path / "fs"
+    directory.mkdir()
+    fs = ClassConfig(name="fs", host_dir="/host/fs", mount_dir=str(directory))
+    async with cluster_with(fs, tmp_path) as (sandbox, client):
+        # The first list is of those without this node's label.
+        sandbox.faults.answer(403, verb="list", resource="jobs", skip=1, times=None)
+        paces = replace(PACES, look_again=0.01)
+        async with role_of(client, fs, Workers(), paces, jobs=True) as role:
+            await until_async(lambda: "nothing can be cleaned" in role.problems.get("", ""))
+            sandbox.faults.clear()
+            await until_async(lambda: not role.problems)

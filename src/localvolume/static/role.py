@@ -240,8 +240,9 @@ class StaticRole:
         self._tell(around, facts, actions)
         self._executor.begin(actions, around)
         again = [action.again_seconds for action in actions if isinstance(action, Hold)]
-        if found.problems:
-            # Nothing reports that a directory answers again, and there may be no volume to hold.
+        if found.problems or facts.jobs_unknown:
+            # Nothing reports that a directory answers again, or that Jobs can be seen again, and
+            # there may be no volume to hold.
             again.append(self.paces.look_again)
         self.metrics.look_seconds.set(time.monotonic() - began)
         if not self._problems and not any(is_to_come(action) for action in actions):

@@ -28,9 +28,11 @@ from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client
 from localvolume.kube.events import EventRecorder
 from localvolume.kube.kinds import EVENTS
+from localvolume.reconcile.loop import AGAIN_SECONDS
 from localvolume.volumes.manifest import NodeFacts
 from localvolume_lab.sandbox import Sandbox
 from tests.host.support_csi_wire import RPCS, call, status
+from tests.suite.clock import Clock
 from tests.suite.until import until_async
 
 NODE = "node-1"
@@ -220,6 +222,24 @@ async def test_a_driver_that_is_refused_is_told_and_offered_again(kubelet: Kubel
             ("CSIRegistrationFailedOver", "the kubelet has registered csi.localvolume.dev"),
         ]
         assert (await status(kubelet.csi, "CreateVolume", name="v"))[1] == "no room"
+
+
+async def test_a_socket_that_cannot_be_made_anew_at_first_is_tried_again(kubelet: Kubelet) -> None:
+    """The kubelet asks those that appear, and the old one has been there all along."""
+    clock = Clock()
+    async with kubelet.role() as role:
+        await kubelet.asks()
+        first = kubelet.registration.stat().st_ino
+        # A new socket is made under that name first, as long as nothing is in the way.
+        obstacle = kubelet.registration.parent / f".{kubelet.registration.name}.{os.getpid()}"
+        obstacle.mkdir()
+        await kubelet.tells("the label has another value")
+        await until_async(lambda: "cannot be looked at" in role.problems.get("csi", ""))
+        assert kubelet.registration.stat().st_ino == first
+        obstacle.rmdir()
+        clock.move_on(AGAIN_SECONDS)
+        await until_async(lambda: kubelet.registration.stat().st_ino != first)
+        await kubelet.asks()
 
 
 async def test_sockets_that_somebody_removed_come_back(kubelet: Kubelet) -> None:

@@ -164,14 +164,20 @@ class CsiRole:
 
     async def _renew(self) -> float:
         """Have the kubelet ask again if that is due; returns the seconds until it is, 0: never."""
-        left = self._renew_at - asyncio.get_running_loop().time()
+        due = self._renew_at
+        left = due - asyncio.get_running_loop().time()
         if left == math.inf:
             return 0.0
         if left > 0:
             return left
-        # Its answer sets the time of the next attempt.
+        # Its answer sets the time of the next attempt, and may come before this returns.
         self._renew_at = math.inf
-        await self._registration.renew()
+        try:
+            await self._registration.renew()
+        except OSError:
+            # There is no new socket that the kubelet would see: it is still to be made.
+            self._renew_at = min(due, self._renew_at)
+            raise
         return 0.0
 
     # --- what is told --------------------------------------------------------------------------

@@ -169,10 +169,11 @@ class DynamicRole:
             self.volumes.apply_own_write,
             self._is_elsewhere,
             self.paces.unwanted,
+            self.clock.steady,
         )
         self.calls = Calls(self._pools, self.changed, self.volumes.items)
         self._origins = Origins(self.client, marks.node_key(self.node_name), self.changed)
-        self._pods = Pods(self.client)
+        self._pods = Pods(self.client, self.clock.steady)
         self._attributes = AttributesClasses(self.client, self.changed)
         self._acts = acts = Acts(
             client=self.client,
@@ -280,6 +281,8 @@ class DynamicRole:
         if isinstance(node, str):
             self.capacities.update(None)
             raise CannotLook(node)
+        # The API server's answers count for a short while, and the look may take longer than that.
+        (absent, gone, again), pods_over = self._live.unwanted(), self._pods.over()
         configuration = self.configuration
         volumes = self._own_volumes().values()
         configs = await self._pools.expand(configuration.pools, volumes)
@@ -292,7 +295,6 @@ class DynamicRole:
         served = served_by(configuration, driver=self.driver)
         classes, foreign = self._read_classes(served)
         with_own = pods_of(one for pool in pools for one in pool.report.records.values())
-        absent, gone, again = self._live.unwanted()
         now = self._now()
         self._told = self.told()
         facts = Facts(
@@ -314,7 +316,7 @@ class DynamicRole:
             told=self._told,
             calls=self.calls.waiting(),
             pods_with_mounts=await self._with_mounts(with_own),
-            pods_over=self._pods.over(),
+            pods_over=pods_over,
             promised=list({**promised, **self._promised()}.values()),
             busy=busy | set(self._executor.busy),
             warned=self._executor.warned,

@@ -38,7 +38,8 @@ async def test_the_page_has_the_figures_of_status_and_the_words_of_why(
                 ("pvc/default/orders", why_claim),
             ):
                 await seen.page.locator(f"[data-key='{about}']").first.click()
-                await expect(seen.page.locator("#why .verdict")).to_have_text(why["reason"])
+                verdict = seen.page.locator("#why .verdict")
+                await expect(verdict).to_have_text(why["reason"], timeout=PATIENCE_MS)
                 text = await seen.text("#why")
                 assert why["next"] in text
                 assert all(fact["value"] in text for fact in why["facts"])
@@ -91,7 +92,8 @@ async def test_while_the_api_server_is_away_the_picture_is_called_old(tmp_path: 
         assert await seen.tile("Volumes") == "4"
         await seen.page.locator("[data-key='worker-1']").click()
         await seen.page.locator("#map").click()
-        await expect(seen.page.locator("#why .verdict")).not_to_have_text("…")
+        verdict = seen.page.locator("#why .verdict")
+        await expect(verdict).not_to_have_text("…", timeout=PATIENCE_MS)
         await seen.shot("ui-old")
         assert (await seen.text("#asof")) == f"Old, as of {time}"
 

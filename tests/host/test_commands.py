@@ -27,16 +27,21 @@ def alive(pid: int) -> bool:
         return False
 
 
-def zombies() -> list[str]:
-    """Our children that ended and were not reaped. (Other tests' children may still run.)"""
+def children(wanted: str) -> list[str]:
+    """Those of ours that are in this state."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             name, _, rest = path.read_text().rpartition(")")
             state, parent = rest.split()[:2]
-            if state == "Z" and int(parent) == os.getpid():
-                found.append(name)
+            if state == wanted and int(parent) == os.getpid():
+                found.append(name.partition("(")[2])
     return found
+
+
+def zombies() -> list[str]:
+    """Our children that ended and were not reaped. (Other tests' children may still run.)"""
+    return children("Z")
 
 
 def python(script: str, *args: str) -> list[str]:
@@ -75,7 +80,7 @@ async def test_environment_is_added_and_stdin_is_empty(monkeypatch: pytest.Monke
 async def test_a_group_of_its_own() -> None:
     """A terminal's interrupt for the agent is not one for a half-done cleaner."""
     finished = await run(
-        python("import os; print(os.getpid(), os.getpgrp(), os.getsid(0))"), timeout=9
+        python("import os; print(os.getpid(), os.getpgrp(), os.getsid(0))"), timeout=LONG
     )
     pid, group, session = finished.stdout.split()
     assert pid == group == session
@@ -133,7 +138,7 @@ async def test_without_setpriv_programs_still_run(
 async def test_ten_megabytes_in_one_line_neither_block_nor_stay() -> None:
     lines: list[str] = []
     script = "import sys; sys.stdout.write('a' * 10_000_000 + 'z'); sys.stderr.write('done')"
-    finished = await run(python(script), timeout=30, output_limit=1000, on_line=lines.append)
+    finished = await run(python(script), timeout=LONG, output_limit=1000, on_line=lines.append)
     assert finished.returncode == 0
     assert finished.truncated
     head, _, rest = finished.stdout.partition("\n")
@@ -180,13 +185,14 @@ async def test_lines_come_while_the_program_runs() -> None:
 
 async def test_a_failing_callback_ends_the_program() -> None:
     pids: list[int] = []
+    ending = Ending(grace=60.0, kill=60.0)
 
     def on_line(line: str) -> None:
         pids.append(int(line))
         raise ValueError("cannot read that")
 
     with pytest.raises(ValueError, match="cannot read that"):
-        await run(shell("echo $$; sleep 300"), timeout=LONG, on_line=on_line)
+        await run(shell("echo $$; sleep 300"), timeout=LONG, on_line=on_line, ending=ending)
     assert not alive(pids[0])
     with pytest.raises(ValueError, match="cannot read that"):
         await run(shell("echo $$"), timeout=LONG, on_line=on_line)
@@ -380,12 +386,17 @@ asyncio.run(run(argv, timeout=60, on_line=lambda line: print(line, flush=True)))
 @pytest.mark.needs("root", "loop", "ext4")
 async def test_one_that_cannot_be_killed_is_said_to_run_still() -> None:
     """A write to a frozen filesystem, as to a dead disk, ends for no signal."""
+    clock = Clock()
     with formatted("ext4") as device, mounted(device) as place:
         subprocess.run(["fsfreeze", "--freeze", str(place)], check=True)
         try:
+            task = asyncio.create_task(run(["touch", str(place / "file")], timeout=LONG))
+            # What has not come as far as the write can still be killed.
+            await until_async(lambda: "touch" in children("D"))
+            clock.move_on(LONG)
             with pytest.raises(CommandTimedOut, match="it cannot be killed") as caught:
                 async with asyncio.timeout(60):
-                    await run(["touch", str(place / "file")], timeout=2.0)
+                    await task
             assert caught.value.still_running
         finally:
             subprocess.run(["fsfreeze", "--unfreeze", str(place)], check=True)

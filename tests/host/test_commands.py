@@ -299,7 +299,7 @@ async def test_cancelling_ends_the_program_and_its_children() -> None:
     pids: list[int] = []
     task = asyncio.create_task(
         run(
-            shell("sleep 30 & echo $!; echo $$; wait"),
+            shell("sleep 1000 & echo $!; echo $$; wait"),
             timeout=None,
             on_line=lambda line: pids.append(int(line)),
         )
@@ -372,8 +372,8 @@ async def test_the_program_dies_when_we_are_killed() -> None:
     agent = """
 import asyncio
 from localvolume.host.process.commands import run
-argv = ["sh", "-c", "echo $$; exec sleep 30"]
-asyncio.run(run(argv, timeout=60, on_line=lambda line: print(line, flush=True)))
+argv = ["sh", "-c", "echo $$; exec sleep 1000"]
+asyncio.run(run(argv, timeout=1000, on_line=lambda line: print(line, flush=True)))
 """
     with subprocess.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

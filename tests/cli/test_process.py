@@ -6,10 +6,12 @@ import asyncio
 import logging
 import re
 import signal
+from collections.abc import Callable
 
 import pytest
 
 from localvolume.cli.process import run_process
+from tests.suite.until import until_async
 
 
 async def told_to_stop() -> None:
@@ -17,23 +19,28 @@ async def told_to_stop() -> None:
     await asyncio.Event().wait()
 
 
-async def takes_long() -> None:
-    await asyncio.sleep(1.0)
+async def takes_long(ended: Callable[[], object]) -> None:
+    await until_async(ended)
 
 
-async def ends_slowly() -> None:
+async def ends_slowly(ended: Callable[[], object]) -> None:
     try:
         await told_to_stop()
     finally:
-        await takes_long()
+        await takes_long(ended)
 
 
 def test_it_says_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    def ended() -> bool:
+        return "still stopping" in caplog.text
+
     with caplog.at_level(logging.INFO):
-        assert run_process("agent", ends_slowly, stopping_seconds=0.2) == 0
+        assert run_process("agent", lambda: ends_slowly(ended), stopping_seconds=0.2) == 0
     said = [record.getMessage() for record in caplog.records if record.name.startswith("local")]
     assert re.fullmatch(
-        r"still stopping, waiting for .*\bends_slowly:\d+ > takes_long:\d+ > sleep:\d+", said[0]
+        r"still stopping, waiting for .*"
+        r"\bends_slowly:\d+ > takes_long:\d+ > until_async:\d+ > sleep:\d+",
+        said[0],
     )
     assert said[-1] == "stopped"
 

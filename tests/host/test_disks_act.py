@@ -21,6 +21,7 @@ from localvolume.host.locks import is_device_locked
 from localvolume.host.process.workers import Workers
 from tests.host.support_devices import LoopDevice, command, filesystem, loop_device, mounted
 from tests.host.support_disks import Bench
+from tests.host.support_failing import waits_for_a_disk
 from tests.suite.units import GIB, MIB
 from tests.suite.until import until, until_async
 
@@ -450,15 +451,6 @@ class TestHanging:
 
         asyncio.run(cancelled())
         self.released(made, disk)
-
-
-def waits_for_a_disk() -> bool:
-    """Whether a thread of ours is in a call that nothing interrupts."""
-    states = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            states.append((task / "stat").read_text().rpartition(")")[2].split()[0])
-    return "D" in states
 
 
 @pytest.mark.parametrize("size", [300 * MIB, 5 << 30, 40 << 30])

@@ -1,5 +1,6 @@
 """What the kernel knows of failed filesystems and disks is found, by the path of a volume."""
 
+import asyncio
 import os
 import threading
 import time
@@ -36,7 +37,9 @@ from tests.host.support_failing import (
     repair,
     shut_down,
     starve,
+    waits_for_a_disk,
 )
+from tests.suite.clock import LONG, Clock
 from tests.suite.units import MIB
 from tests.suite.until import until_async
 
@@ -249,16 +252,18 @@ def test_the_room_in_a_pool(tmp_path: Path) -> None:
 
 
 async def test_a_place_that_hangs_is_left_behind_alone(tmp_path: Path) -> None:
-    workers = Workers()
-    # As long as those that do answer may take on a busy machine.
-    survey = Survey(workers, look_seconds=5.0)
+    clock, workers = Clock(), Workers()
+    survey = Survey(workers, look_seconds=LONG)
     locations = {
         name: Location(path=str(tmp_path / name), kind="directory") for name in ("a", "dead", "z")
     }
     (tmp_path / "a").mkdir()
     (tmp_path / "z").mkdir()
     with dead_filesystem(tmp_path / "dead"):
-        found = await survey.look(locations)
+        look = asyncio.create_task(survey.look(locations))
+        await until_async(waits_for_a_disk)
+        clock.move_on(2 * LONG)
+        found = await look
         assert found == {"a": WELL, "dead": Seen(unknown="it does not answer"), "z": WELL}
         assert list(workers.hung.values()) == [1]
         began, calls = time.monotonic(), workers.calls_total

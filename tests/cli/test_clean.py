@@ -20,6 +20,7 @@ from localvolume.host.process.workers import Workers
 from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from tests.host.support_devices import LoopDevice, formatted, loop_device, mounted
+from tests.host.support_paces import PATIENT
 from tests.suite import measured
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
@@ -36,7 +37,7 @@ def order_for(path: Path, **changes: object) -> Order:
         workers = Workers()
         try:
             entry = Entry("", path.name, str(path), str(path))
-            return await Survey(workers).read_now(entry, offered=True)
+            return await Survey(workers, PATIENT).read_now(entry, offered=True)
         finally:
             workers.close()
 

@@ -16,6 +16,7 @@ from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from localvolume.static.preconditions import Confirm, Superseded
 from tests.host.support_devices import command, loop_device, tmpfs
+from tests.host.support_paces import PATIENT
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop")
@@ -34,9 +35,9 @@ async def test_a_device_of_another_size_is_not_the_one_that_was_decided_about(
     """It was exchanged, or grown by somebody who has plans with it."""
     # The API server is not asked here.
     client = Client(Access("https://127.0.0.1:1", source="a test"), user_agent="test")
-    confirm = Confirm(client, Survey(workers), workers, lambda _: None)
+    confirm = Confirm(client, Survey(workers, PATIENT), workers, lambda _: None)
     with loop_device(4 * MIB) as loop:
-        entry = await Survey(workers).read_now(
+        entry = await Survey(workers, PATIENT).read_now(
             Entry("", "disk", loop.path, loop.path), offered=False
         )
         assert entry.size_bytes == 4 * MIB
@@ -52,7 +53,7 @@ async def test_what_pods_have_mounted_is_asked_once_more(workers: Workers, tmp_p
     kubelet = tmp_path / "kubelet"
     (kubelet / "pods").mkdir(parents=True)
     (tmp_path / "disk").mkdir()
-    survey = Survey(workers, kubelet_directory=str(kubelet))
+    survey = Survey(workers, PATIENT, kubelet_directory=str(kubelet))
     confirm = Confirm(client, survey, workers, lambda _: None)
     with tmpfs(tmp_path / "disk") as path:
         entry = await survey.read_now(Entry("", "disk", str(path), str(path)), offered=True)

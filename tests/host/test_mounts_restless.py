@@ -22,6 +22,7 @@ from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
 from tests.host.support_disks import bench
 from tests.host.support_mounts import Mounts, restless
+from tests.host.support_paces import PATIENT
 
 pytestmark = pytest.mark.needs("root")
 
@@ -42,7 +43,7 @@ async def test_a_prepared_volume_is_not_looked_at(mounts: Mounts, place: str) ->
     path = mounts.tmpfs(f"{place}/volume")
     workers = Workers()
     try:
-        survey = Survey(workers)
+        survey = Survey(workers, PATIENT)
         entry = Entry("", "volume", path, path)
         with restless(f"{place}/other"), pytest.raises(Hung, match="keep changing"):
             await survey.read_now(entry, offered=True)

@@ -14,13 +14,13 @@ from localvolume.host.locks import lock_directory
 from localvolume.host.process.workers import Workers
 from localvolume.static.facts.survey import Survey
 from localvolume.static.model import Entry
-from localvolume.static.paces import StaticPaces
 from localvolume.static.preconditions import Superseded
 from localvolume.static.recording import NotRecorded, Records
 from localvolume.static.writing import RecordWriter
 from localvolume.volumes.record import Record
 from tests.host.support_devices import filesystem, loop_device, tmpfs
 from tests.host.support_entries import entry_at
+from tests.host.support_paces import PATIENT
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4")
@@ -36,7 +36,7 @@ def records(tmp_path: Path) -> Records:
 @pytest.fixture
 async def writer(records: Records) -> AsyncIterator[RecordWriter]:
     with closing(Workers()) as workers:
-        yield RecordWriter(records, Survey(workers, records=records), workers, StaticPaces())
+        yield RecordWriter(records, Survey(workers, PATIENT, records=records), workers, PATIENT)
 
 
 @pytest.fixture(params=[FILESYSTEM, DEVICE])

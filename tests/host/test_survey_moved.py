@@ -14,6 +14,7 @@ from localvolume.host.process.workers import Workers
 from localvolume.static.facts.known import Changes
 from localvolume.static.facts.survey import Survey
 from tests.host.support_mounts import Mounts
+from tests.host.support_paces import PATIENT
 
 pytestmark = pytest.mark.needs("root")
 
@@ -54,7 +55,7 @@ async def test_what_lay_in_it_is_not_gone(tmp_path: Path, replaced: bool) -> Non
 
         workers = Meanwhile(str(directory), move)
         fs = ClassConfig(name="fs", host_dir="/host/fs", mount_dir=str(directory))
-        survey = Survey(workers, look_again=lambda: told.append(True))
+        survey = Survey(workers, PATIENT, look_again=lambda: told.append(True))
         try:
             found = await survey.look({"fs": fs}, OFFERED, Changes(everything=True))
             said = f"the discovery directory {directory} was moved during the look"

@@ -16,6 +16,7 @@ from localvolume.cleaning.receipt import Progress, Receipt
 from localvolume.cleaning.run import clean
 from localvolume.cleaning.steps import DeviceCalls
 from localvolume.cleaning.target import Target
+from localvolume.host.block import blockdev
 from localvolume.host.block.blockdev import probe_block_device
 from localvolume.host.filesystem.filesystems import identity_of_mount, probe_filesystem
 from localvolume.host.mount.mounts import read_mount_table
@@ -100,6 +101,14 @@ def holds_secret(device: LoopDevice, at: int = 8 * MIB) -> bool:
     with open(device.path, "rb", buffering=0) as disk:
         disk.seek(at)
         return SECRET in disk.read(4096)
+
+
+def is_free(device: LoopDevice) -> bool:
+    try:
+        os.close(blockdev.exclusive_open(device.path))
+    except blockdev.InUse:
+        return False
+    return True
 
 
 def die_while_cleaning(device: LoopDevice, method: Method, call: int) -> bool:

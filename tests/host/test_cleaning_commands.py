@@ -14,9 +14,8 @@ import pytest
 from localvolume.cleaning.method import Method
 from localvolume.cleaning.paces import CleaningPaces
 from localvolume.cleaning.receipt import CleaningFailed, CleaningStopped
-from localvolume.host.block import blockdev
 from localvolume.host.process.workers import Workers
-from tests.host.support_cleaning import block_target, fill, holds_secret, run_clean
+from tests.host.support_cleaning import block_target, fill, holds_secret, is_free, run_clean
 from tests.host.support_devices import LoopDevice, loop_device
 from tests.suite.clock import LONG, Clock
 from tests.suite.units import MIB
@@ -172,8 +171,9 @@ async def test_a_stop_ends_it(disk: LoopDevice, tmp_path: Path, how: str) -> Non
         with pytest.raises(asyncio.CancelledError):
             await task
     assert time.monotonic() - began < 60
-    assert not is_running(pid)
-    os.close(blockdev.exclusive_open(disk.path))
+    # What is killed lets go in its own time.
+    await until_async(lambda: not is_running(pid))
+    await until_async(lambda: is_free(disk))
 
 
 async def test_what_it_leaves_running_keeps_the_volume_from_everybody(

@@ -38,10 +38,12 @@ from tests.host.support_cleaning import (
     fill,
     first_dirty,
     holds_secret,
+    is_free,
     run_clean,
 )
 from tests.host.support_devices import LoopDevice, command, filesystem, loop_device
-from tests.suite.clock import LONG
+from tests.host.support_failing import waits_for_a_disk
+from tests.suite.clock import LONG, Clock
 from tests.suite.units import MIB
 from tests.suite.until import until_async
 
@@ -63,14 +65,6 @@ async def workers() -> AsyncIterator[Workers]:
     pool = Workers(limit=4)
     yield pool
     pool.close()
-
-
-def is_free(device: LoopDevice) -> bool:
-    try:
-        os.close(blockdev.exclusive_open(device.path))
-    except blockdev.InUse:
-        return False
-    return True
 
 
 class Slow:
@@ -222,10 +216,19 @@ async def test_longer_than_the_class_allows(
 
 
 @pytest.mark.needs("ext4")
-async def test_a_disk_that_stops_answering(workers: Workers) -> None:
+async def test_a_disk_that_stops_answering(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A real one: the filesystem under the loop device is frozen, its writes wait in the kernel."""
     method = OVERWRITE  # zeroing by the kernel punches holes, which a frozen ext4 allows
-    paces = CleaningPaces(step=2.0)
+    clock, paces, writes = Clock(), CleaningPaces(step=LONG), threading.Event()
+    real = os.pwrite
+
+    def write(fd: int, data: bytes, start: int) -> int:
+        writes.set()
+        return real(fd, data, start)
+
+    monkeypatch.setattr(os, "pwrite", write)
     with (
         filesystem("ext4", size=256 * MIB) as below,
         loop_device(16 * MIB, backing=below / "disk") as disk,
@@ -234,9 +237,12 @@ async def test_a_disk_that_stops_answering(workers: Workers) -> None:
         target = block_target(disk)
         command("fsfreeze", "--freeze", below)
         try:
+            task = asyncio.create_task(run_clean(target, method, workers=workers, paces=paces))
+            await until_async(lambda: writes.is_set() and waits_for_a_disk())
             began = time.monotonic()
+            clock.move_on(LONG)
             with pytest.raises(CleaningFailed, match="no answer from the host") as failed:
-                await run_clean(target, method, workers=workers, paces=paces)
+                await task
             assert failed.value.touched
             with pytest.raises(CleaningFailed, match="still stuck"):
                 await run_clean(target, method, workers=workers, paces=paces)
@@ -345,9 +351,8 @@ async def test_progress_is_told_once_a_second_and_only_grows(
 
 
 async def test_a_stuck_close_does_not_hold_up_the_answer(disk: LoopDevice) -> None:
-    # Time enough for each step of the cleaning, on a busy machine too.
-    paces = CleaningPaces(step=4.0)
-    answers = threading.Event()
+    clock, paces = Clock(), CleaningPaces(step=LONG)
+    hangs, answers = threading.Event(), threading.Event()
 
     class Stuck(Workers):
         """They hang where the volume is closed."""
@@ -357,6 +362,7 @@ async def test_a_stuck_close_does_not_hold_up_the_answer(disk: LoopDevice) -> No
                 return await super().call(key, seconds, fn, *args)
 
             def hang() -> None:
+                hangs.set()
                 assert answers.wait(120)
                 fn(*args)
 
@@ -373,8 +379,12 @@ async def test_a_stuck_close_does_not_hold_up_the_answer(disk: LoopDevice) -> No
 
     heart = asyncio.create_task(beat())
     try:
+        target = block_target(disk)
+        task = asyncio.create_task(run_clean(target, DISCARD, paces=paces, workers=stuck))
+        await until_async(hangs.is_set)
+        clock.move_on(LONG)
         async with asyncio.timeout(60):
-            receipt = await run_clean(block_target(disk), DISCARD, paces=paces, workers=stuck)
+            receipt = await task
         assert receipt.result == "proved"
         assert stuck.hung, "it was waited for"
     finally:

@@ -37,6 +37,8 @@ from tests.host.support_devices import (
     tmpfs,
     unmount,
 )
+from tests.host.support_failing import waits_for_a_disk
+from tests.suite.clock import LONG, Clock
 from tests.suite.units import MIB
 from tests.suite.until import until_async
 
@@ -319,17 +321,26 @@ def slow_deletion(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 async def test_ended_in_the_middle(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with tmpfs() as where:
         fill(where, 2000)
-        slow_deletion(monkeypatch, 0.01)
+        slow_deletion(monkeypatch, 0.05)
         stop = asyncio.Event()
-        target = mount_target(where)
-        limit = 2.5 if how == "timeout" else None
-        task = asyncio.create_task(run_clean(target, DELETE_FILES, stop=stop, timeout=limit))
-        # On a slow machine the time may be over before so many are gone.
-        await until_async(lambda: _files_in(where) <= 1900 or task.done())
+        # No step is too long by itself.
+        task = asyncio.create_task(
+            run_clean(
+                mount_target(where),
+                DELETE_FILES,
+                stop=stop,
+                timeout=LONG,
+                paces=CleaningPaces(step=4 * LONG),
+            )
+        )
+        await until_async(lambda: _files_in(where) <= 1900)
         if how == "cancel":
             task.cancel()
         elif how == "stop":
             stop.set()
+        else:
+            passed = time.monotonic
+            monkeypatch.setattr(time, "monotonic", lambda: passed() + LONG)
         ends: dict[str, type[BaseException]] = {
             "stop": CleaningStopped,
             "cancel": asyncio.CancelledError,
@@ -384,17 +395,23 @@ async def test_a_long_deletion_goes_on_in_slices_and_counts_all(
 
 @EXT4
 async def test_a_filesystem_that_stops_answering() -> None:
-    # Time enough for what is not stuck, on a busy machine too.
-    paces = CleaningPaces(step=2.0, first_slice=0.3)
-    workers = Workers(limit=4)
+    clock, paces = Clock(), CleaningPaces(step=LONG)
+    calls: list[str] = []
+    workers = Watched(calls.append)
     try:
         with filesystem("ext4") as where:
             fill(where)
             target = mount_target(where)
             command("fsfreeze", "--freeze", where)
             try:
+                task = asyncio.create_task(
+                    run_clean(target, DELETE_FILES, workers=workers, paces=paces)
+                )
+                await until_async(lambda: "_Slice.run" in calls and waits_for_a_disk())
+                # A slice of the deletion has its own time besides that of a step.
+                clock.move_on(2 * LONG)
                 with pytest.raises(CleaningFailed, match="no answer from the host"):
-                    await run_clean(target, DELETE_FILES, workers=workers, paces=paces)
+                    await task
                 with pytest.raises(CleaningFailed, match="still stuck"):
                     await run_clean(target, DELETE_FILES, workers=workers, paces=paces)
             finally:

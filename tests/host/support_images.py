@@ -55,7 +55,7 @@ def running() -> Iterator[Run]:
         yield on_loop(loop)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(120)
         loop.close()
 
 

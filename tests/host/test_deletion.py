@@ -33,6 +33,7 @@ from tests.host.support_devices import (
     mounted,
     tmpfs,
 )
+from tests.suite.clock import LONG
 from tests.suite.units import MIB
 
 FS_IOC_SETFLAGS = 0x40086602  # linux/fs.h: _IOW('f', 2, long)
@@ -626,7 +627,7 @@ def test_what_cannot_be_emptied_is_given_up(
 
     (tmp_path / "d").mkdir()
     stop = threading.Event()
-    late = threading.Timer(20, stop.set)
+    late = threading.Timer(LONG, stop.set)
     late.start()
     try:
         with monkeypatch.context() as patch:

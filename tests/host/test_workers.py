@@ -86,7 +86,7 @@ async def test_what_a_call_returns_and_raises_comes_back(workers: Workers) -> No
 
 
 async def test_calls_run_in_other_threads_and_no_more_than_the_limit(workers: Workers) -> None:
-    barrier = threading.Barrier(4, timeout=30)
+    barrier = threading.Barrier(4, timeout=LONG)
     lock = threading.Lock()
     running, most = 0, 0
 
@@ -100,7 +100,7 @@ async def test_calls_run_in_other_threads_and_no_more_than_the_limit(workers: Wo
             running -= 1
         return threading.get_ident()
 
-    threads = await asyncio.gather(*(workers.call(f"k{n}", 30, work) for n in range(20)))
+    threads = await asyncio.gather(*(workers.call(f"k{n}", LONG, work) for n in range(20)))
     assert most == 4
     assert threading.get_ident() not in threads
     assert len(set(threads)) <= 4
@@ -142,8 +142,8 @@ async def test_what_hangs_is_replaced_so_that_the_limit_stays(
     hanging = [workers.call(f"dead-{n}", 0.1, open_and_close, fifos.make()) for n in range(12)]
     outcomes = await asyncio.gather(*hanging, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Hung] * 12
-    barrier = threading.Barrier(4, timeout=30)
-    await asyncio.gather(*(workers.call(f"good-{n}", 30, barrier.wait) for n in range(4)))
+    barrier = threading.Barrier(4, timeout=LONG)
+    await asyncio.gather(*(workers.call(f"good-{n}", LONG, barrier.wait) for n in range(4)))
 
 
 async def test_no_more_than_the_limit_wait_for_work_after_the_stuck_ones_return(
@@ -241,13 +241,13 @@ async def test_cancelling_frees_the_caller_and_the_place_when_the_call_ends(fifo
 
 async def test_idle_threads_end() -> None:
     workers = Workers(3, idle_seconds=0.05)
-    barrier = threading.Barrier(3, timeout=30)
+    barrier = threading.Barrier(3, timeout=LONG)
 
     def together() -> threading.Thread:
         barrier.wait()
         return threading.current_thread()
 
-    used = await asyncio.gather(*(workers.call(f"k{n}", 30, together) for n in range(3)))
+    used = await asyncio.gather(*(workers.call(f"k{n}", LONG, together) for n in range(3)))
     assert len(set(used)) == 3
     await until_async(lambda: not any(thread.is_alive() for thread in used))
     assert await workers.call("k", LONG, str, 1) == "1"

@@ -16,10 +16,13 @@ from localvolume.backends.model import Record, Usage
 from localvolume.backends.pool import directories
 from localvolume.host.btrfs import quota, subvolumes
 from tests.host.support_devices import filesystem
+from tests.suite.clock import LONG
 from tests.suite.units import MIB
 from tests.suite.until import until
 
 SIZE = 50 * MIB
+#: That the kernel has counted all is waited for, however busy the machine is.
+PATIENT = (LONG, LONG)
 _ENABLE_SIMPLE = 4
 
 
@@ -86,7 +89,7 @@ def pool(*, size: int = 1024 * MIB, simple: bool = False) -> Iterator[Pool]:
             if simple:
                 quota_ctl = quota._IOC_QUOTA_CTL
                 fcntl.ioctl(fd, quota_ctl, struct.pack("=2Q", _ENABLE_SIMPLE, 0))
-            yield Pool(root, fd, BtrfsBackend())
+            yield Pool(root, fd, BtrfsBackend(counting=PATIENT))
         finally:
             os.close(fd)
 

@@ -14,7 +14,7 @@ import pytest
 from localvolume.backends.btrfs.backend import BtrfsBackend
 from localvolume.backends.model import BackendFailed, Impossible, NotThisVolume, Record
 from localvolume.host.btrfs import limits, quota, subvolumes
-from tests.host.support_btrfs import SIZE, Pool, fill, identity_of, pool
+from tests.host.support_btrfs import PATIENT, SIZE, Pool, fill, identity_of, pool
 from tests.host.support_devices import (
     bind,
     command,
@@ -201,7 +201,7 @@ class TestMaking:
             os.makedirs(root / ".localvolume/making", 0o700)
             fd = os.open(root, os.O_RDONLY)
             try:
-                backend = BtrfsBackend()
+                backend = BtrfsBackend(counting=PATIENT)
                 record = Record(
                     name="a", backend="btrfs", state="making", directory="a", size_bytes=SIZE
                 )

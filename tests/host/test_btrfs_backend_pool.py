@@ -13,7 +13,7 @@ from localvolume.backends.model import NotThisVolume, Record
 from localvolume.backends.pool.pool import PoolStore
 from localvolume.config.pools import PoolConfig
 from localvolume.host.btrfs import quota, subvolumes
-from tests.host.support_btrfs import SIZE, fill, identity_of
+from tests.host.support_btrfs import PATIENT, SIZE, fill, identity_of
 from tests.host.support_devices import command, filesystem, flush
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -35,7 +35,7 @@ def opened(root: Path) -> PoolStore:
         provisioner="dynamic.localvolume.dev",
         backend="btrfs",
     )
-    return PoolStore(config, BtrfsBackend())
+    return PoolStore(config, BtrfsBackend(counting=PATIENT))
 
 
 def asked(name: str) -> Record:

@@ -19,6 +19,7 @@ from localvolume.host.btrfs import quota, subvolumes
 from tests.host.support_btrfs import (
     AS_NOBODY,
     MAKE_CHARGED_TO,
+    PATIENT,
     SIZE,
     Pool,
     as_nobody,
@@ -136,7 +137,7 @@ class TestSubvolumesInside:
 
     def test_more_than_a_look_takes_in_hold_nobody_up(self, here: Pool) -> None:
         """A tenant makes thousands in a second; a look that takes too long would stop the pool."""
-        here.backend = BtrfsBackend(most_subvolumes=10)
+        here.backend = BtrfsBackend(most_subvolumes=10, counting=PATIENT)
         record, other = here.make("a"), here.make("b")
         for number in range(11):
             subvolume(here.root / f"a/{number}")
@@ -149,7 +150,7 @@ class TestSubvolumesInside:
         assert here.usage(other).problem == ""
 
     def test_a_neighbour_of_one_with_too_many_keeps_its_limit(self, here: Pool) -> None:
-        here.backend = BtrfsBackend(most_subvolumes=10)
+        here.backend = BtrfsBackend(most_subvolumes=10, counting=PATIENT)
         record, other = here.make("a"), here.make("b")
         for number in range(20):
             subvolume(here.root / f"a/{number}")
@@ -166,7 +167,7 @@ class TestSubvolumesInside:
 
     def test_while_one_has_too_many_its_pool_enforces_no_sizes(self, here: Pool) -> None:
         """So that no volume is made there whose room that one may take."""
-        backend = BtrfsBackend(most_subvolumes=10)
+        backend = BtrfsBackend(most_subvolumes=10, counting=PATIENT)
         asked = here.record("a", directory="a", enforced=True)
         with store_in(here.root, backend=backend, enforce=True) as store:
             store.offered(store.make(asked))
@@ -181,7 +182,7 @@ class TestSubvolumesInside:
             assert store.look().abilities.enforce
 
     def test_what_one_leaves_of_its_share_is_the_others(self, here: Pool) -> None:
-        here.backend = BtrfsBackend(most_subvolumes=10)
+        here.backend = BtrfsBackend(most_subvolumes=10, counting=PATIENT)
         record, other = here.make("a"), here.make("b")
         for number in range(9):
             subvolume(here.root / f"a/{number}")
@@ -360,7 +361,7 @@ class TestRemoving:
             assert tenant.stdout.readline() == b"begun\n"
             removed = here.retire(record)
             here.purge(removed)
-            assert tenant.wait(30) == 0
+            assert tenant.wait(120) == 0
         finally:
             tenant.kill()
             tenant.communicate()

@@ -23,7 +23,7 @@ from localvolume.dynamic.plan.calls.content import with_content_of
 from localvolume.dynamic.plan.calls.snapshots import snapshot_record
 from localvolume.host.btrfs import quota, subvolumes
 from localvolume.host.filesystem.inodeflags import lock_subvolume
-from tests.host.support_btrfs import as_nobody, fill, identity_of
+from tests.host.support_btrfs import PATIENT, as_nobody, fill, identity_of
 from tests.host.support_btrfs import pool as fresh_pool
 from tests.host.support_devices import command, filesystem, immutable
 from tests.host.support_killed import killed
@@ -51,7 +51,7 @@ def store(root: Path) -> Iterator[PoolStore]:
 
 
 def opened(root: Path) -> AbstractContextManager[PoolStore]:
-    return store_in(root, backend=BtrfsBackend(), enforce=True)
+    return store_in(root, backend=BtrfsBackend(counting=PATIENT), enforce=True)
 
 
 def asked(name: str, size: int = SIZE) -> Record:

@@ -25,7 +25,7 @@ LEGAL = {"Success", "Failure", "Not supported"}
 KEYS = {
     *("status", "message", "device", "volumeName", "attached", "capabilities", "volumeNewSize"),
 }
-PATIENCE = 30.0
+PATIENCE = 120.0
 SOCKET, TIMEOUT = "LOCALVOLUME_FLEXVOLUME_SOCKET", "LOCALVOLUME_FLEXVOLUME_TIMEOUT"
 TARGET = "/var/lib/kubelet/pods/uid/volumes/volumes.k8s.elastic.co~elastic-local/pvc-1"
 OPTIONS = {

@@ -243,20 +243,22 @@ class TestWhereTheAgentIs:
     def test_an_upgrade_of_the_executable_does_not_move_it(
         self, client: Path, agent: Agent
     ) -> None:
-        replaced = threading.Event()
+        asked, replaced = threading.Event(), threading.Event()
 
         def script(connection: socket.socket) -> bytes:
             read_request(connection)
-            replaced.wait(10)
+            asked.set()
+            assert replaced.wait(120)
             return http(MADE)
 
         agent.script = script
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(mount, client)
+            assert asked.wait(120)
             shutil.copy2(client, client.with_name(".new"))
             client.with_name(".new").rename(client)
             replaced.set()
-            assert running.result(90) == MADE
+            assert running.result(240) == MADE
 
 
 class TestAgentThatIsNotThere:
@@ -303,7 +305,7 @@ class TestAgentThatIsNotThere:
                 with connection:
                     read_request(connection)
                     connection.sendall(http(MADE))
-                assert running.result(30) == MADE
+                assert running.result(240) == MADE
 
 
 class TestOutput:
@@ -326,17 +328,22 @@ class TestOutput:
         self, client: Path, agent: Agent, closed: int
     ) -> None:
         received = b""
+        ended = threading.Event()
 
         def script(connection: socket.socket) -> bytes:
             nonlocal received
             read_request(connection)
             connection.sendall(http(MADE))
-            while data := connection.recv(1000):
-                received += data
+            try:
+                while data := connection.recv(1000):
+                    received += data
+            finally:
+                ended.set()
             return b""
 
         agent.script = script
         assert spawn_without(client, closed, "mount", TARGET) == 0
+        assert ended.wait(120)
         assert received == b""
 
     def test_the_runtimes_own_words_are_not_heard(self, client: Path, agent: Agent) -> None:
@@ -407,7 +414,7 @@ class TestExecutable:
         (root / "dev").mkdir()
         (root / "dev" / "null").touch()
         done = subprocess.run(
-            ["chroot", str(root), "/driver", "init"], capture_output=True, timeout=30
+            ["chroot", str(root), "/driver", "init"], capture_output=True, timeout=120
         )
         assert (done.returncode, done.stderr) == (0, b"")
         assert json.loads(done.stdout)["status"] == "Success"

@@ -36,7 +36,9 @@ from tests.suite.clock import Clock
 from tests.suite.until import until_async
 
 NODE = "node-1"
-PACES = CsiPaces(again=0.05, first_wait=0.05, longest_wait=0.1)
+# A socket that is offered again is a new one, and closes the connection to the one before: the
+# kubelet needs time to read the answer to what it told.
+PACES = CsiPaces(again=0.05, first_wait=1.0, longest_wait=2.0)
 
 
 @dataclass

@@ -20,7 +20,7 @@ async def raw(path: Path, data: bytes, *, end: bool = True) -> bytes:
         await writer.drain()
         if end:
             writer.write_eof()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             return await reader.read()
     finally:
         writer.close()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from localvolume.host.process.commandsync import on_loop
+from tests.suite.clock import LONG
 from tests.suite.until import until
 
 
@@ -43,12 +44,12 @@ def loop() -> Iterator[Loop]:
 def test_a_loop_that_is_closed_before_it_comes_to_a_command(loop: Loop) -> None:
     """Nothing that it was handed last is run, answered or cancelled by it."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        asked = pool.submit(on_loop(loop), ["true"], 600)
-        assert loop.handed.wait(60)
+        asked = pool.submit(on_loop(loop), ["true"], LONG)
+        assert loop.handed.wait(120)
         loop.close()
         with pytest.raises(OSError, match="the agent is ending") as error:
             # Long before the command's own time is over.
-            asked.result(60)
+            asked.result(120)
     assert error.value.errno == errno.ECANCELED
 
 
@@ -66,11 +67,11 @@ def test_a_program_that_is_waited_for_by_a_closed_loop_is_ended(
             await asyncio.sleep(0.01)
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        asked = pool.submit(on_loop(loop), ["sh", "-c", f"echo $$ >{said}; exec sleep 1000"], 60)
-        loop.run_until_complete(asyncio.wait_for(begun(), 30))
+        asked = pool.submit(on_loop(loop), ["sh", "-c", f"echo $$ >{said}; exec sleep 1000"], LONG)
+        loop.run_until_complete(asyncio.wait_for(begun(), 120))
         loop.close()
         with pytest.raises(OSError, match="the agent is ending") as error:
-            asked.result(50)
+            asked.result(120)
     assert error.value.errno == errno.ECANCELED
     until(lambda: Path("/proc", said.read_text().strip()).exists(), lambda there: not there)
     # What Python collects of it has nothing more to say: as an exception it would fail this test.

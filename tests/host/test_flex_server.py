@@ -137,7 +137,7 @@ async def test_only_root_may_ask_whatever_the_mode_says(path: Path) -> None:
         )
         argv = [sys.executable, "-I", "-c", script, str(path)]
         done = await asyncio.to_thread(
-            subprocess.run, argv, capture_output=True, text=True, timeout=30
+            subprocess.run, argv, capture_output=True, text=True, timeout=120
         )
         assert done.stdout.startswith("HTTP/1.1 403 "), done
         assert (await ask(path, "GET", "/init"))[0] == 200

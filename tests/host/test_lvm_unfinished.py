@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from types import CodeType
 
 import pytest
 
 from localvolume.host.lvm.commands import Lvm, LvmFailed, LvmUnfinished
 from localvolume.host.lvm.gate import GatedLvm, gate_of
+from localvolume.host.process.commands import Finished
 from localvolume.host.process.commandsync import on_loop
+from tests.suite.clock import LONG
+from tests.suite.until import until
 
 _numbers = count()
 
@@ -46,6 +51,42 @@ async def test_a_lost_exit_status(program: Path, unreaped: None) -> None:
     run = on_loop(asyncio.get_running_loop())
     with pytest.raises(LvmUnfinished, match="its exit status was lost"):
         await asyncio.to_thread(Lvm(run, (str(program),)).volumes, "vg0")
+
+
+def test_another_process_that_is_killed_while_the_group_is_put_right() -> None:
+    """What it leaves may be of a kind, or in a place, that was looked at already."""
+    group = f"vg-meanwhile-{next(_numbers)}"
+    looking, go_on = threading.Event(), threading.Event()
+    looks: list[Sequence[str]] = []
+
+    def run(argv: Sequence[str], timeout: float, **_more: object) -> Finished:
+        if argv[0] == "dmsetup":
+            looks.append(argv)
+            looking.set()
+            assert go_on.wait(LONG)
+        answer = '{"report": [{"lv": []}]}' if "lvs" in argv else ""
+        return Finished(tuple(argv), 0, answer, "", False, 0.0)
+
+    one = threading.Thread(target=GatedLvm(run, (), group).put_right)
+    two = threading.Thread(target=GatedLvm(run, (), group).put_right, kwargs={"anew": True})
+    one.start()
+    try:
+        assert looking.wait(LONG)
+        two.start()
+        # Until it waits for the first to end.
+        until(lambda: _where(two) == threading.Condition.wait.__code__)
+    finally:
+        go_on.set()
+        one.join()
+        two.join()
+    assert len(looks) == 2
+    assert not gate_of(group).unsafe
+
+
+def _where(thread: threading.Thread) -> CodeType | None:
+    """The function that a thread is in."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame.f_code if frame is not None else None
 
 
 def test_a_command_of_which_nothing_is_heard(program: Path) -> None:

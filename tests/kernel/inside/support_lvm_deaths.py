@@ -69,7 +69,7 @@ class Deaths:
 
         def life(run: Any) -> Any:
             # What the test's own process knows of the group is not this one's.
-            gate_of(GROUP).unsafe = True
+            gate_of(GROUP).doubt()
             pool = pool_on(GROUP, self._directory, thin_pool=self.thin_pool, run=run)
             why = ""
             for _ in range(_TRIES):

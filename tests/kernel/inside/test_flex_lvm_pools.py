@@ -113,7 +113,7 @@ def _kill_makings(
         run = killed_at(half, 0.0) if seconds is None else killed_at(None, seconds)
         with contextlib.suppress(LvmUnfinished):
             Lvm(run).create_pool(volume_group, "tp", None, tags=POOL_TAGS)
-        gate_of(volume_group).unsafe = True  # as for an agent that begins
+        gate_of(volume_group).doubt()  # as for an agent that begins
         flex = FlexLvm(lvm, volume_group, tmp_path, thin_pool="tp")
         flex.driver.mount(volume(), flex.target())
         flex.write("tenant data")

@@ -35,7 +35,7 @@ def test_killed_at_each_point_the_next_agent_lets_go(thin: Pool, tmp_path: Path)
 
     def agent(run: Any) -> Pool:
         # What the test's own process knows of the group is not this one's.
-        gate_of(thin.group).unsafe = True
+        gate_of(thin.group).doubt()
         return pool_on(thin.group, tmp_path, thin_pool="pool", run=run)
 
     def dying(order: Order) -> Any:
@@ -77,7 +77,7 @@ def test_a_command_that_is_killed_leaves_nothing_held(
     number = 2 if what == "dmsetup" else 1
 
     def life(run: Any) -> Any:
-        gate_of(thin.group).unsafe = True
+        gate_of(thin.group).doubt()
         store = pool_on(thin.group, tmp_path, thin_pool="pool", run=run).store
         assert not store.look().problem
         failed: type[BackendFailed] | None = None

@@ -34,10 +34,29 @@ class Gate:
         self._changed = threading.Condition()
         self._passing = 0
         self._alone = False
-        self.unsafe = True
-        """Whether a command may have been killed since the group was last put right."""
+        # One for the process before this one, which may have been killed.
+        self._doubts, self._settled = 1, 0
         self.reading = threading.Lock()
         """Held while a thin pool's metadata are read: a pool shows them to one at a time."""
+
+    @property
+    def doubts(self) -> int:
+        """How often a command may have been killed."""
+        return self._doubts
+
+    @property
+    def unsafe(self) -> bool:
+        """Whether a command may have been killed since the group was last put right."""
+        return self._doubts > self._settled
+
+    def doubt(self) -> None:
+        """A command may have been killed."""
+        with self._changed:
+            self._doubts += 1
+
+    def settle(self, doubts: int) -> None:
+        """The group was put right after that many doubts; those since then remain."""
+        self._settled = doubts
 
     @contextmanager
     def passing(self) -> Iterator[None]:
@@ -100,15 +119,17 @@ class GatedLvm(Lvm):
         Raises as ``recover`` does.
         """
         if anew:
-            self._gate.unsafe = True
+            self._gate.doubt()
         if self._gate.unsafe:
             with self._gate.alone():
+                # Before it looks: what another process leaves from then on, it may not see.
+                doubts = self._gate.doubts
                 if self._gate.unsafe:
                     self._mine.inside = True
                     try:
                         for done in self.recover(self._group):
                             log.warning("volume group %s: %s", self._group, done)
-                        self._gate.unsafe = False
+                        self._gate.settle(doubts)
                     finally:
                         self._mine.inside = False
 
@@ -168,5 +189,5 @@ class GatedLvm(Lvm):
             try:
                 return super()._command(command, argv, seconds, most)
             except LvmUnfinished:
-                self._gate.unsafe = True
+                self._gate.doubt()
                 raise

@@ -23,6 +23,18 @@ def test_what_was_closed_meanwhile_is_not_taken_again(tmp_path: Path) -> None:
         assert fresh
 
 
+def test_who_looked_at_it_before_it_was_locked_looks_again(tmp_path: Path) -> None:
+    """Until a moment ago another agent worked in it, whichever call has locked it since."""
+    turns = Turns(str(tmp_path))
+    first, second = turns.begin(), turns.begin()
+    with turns.holding(POOL, first) as fresh:
+        assert fresh
+    with turns.holding(POOL, second) as fresh:
+        assert fresh
+    with turns.holding(POOL, turns.begin()) as fresh:
+        assert not fresh
+
+
 def test_it_stays_locked_until_what_was_begun_has_ended(tmp_path: Path) -> None:
     turns, next_ = Turns(str(tmp_path)), Turns(str(tmp_path))
     with turns.holding(POOL, turns.begin()):

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from localvolume.backends.model import BackendFailed
 from localvolume.backends.pool.root import PoolTaken
@@ -29,6 +29,13 @@ class _Held:
     users: int = 1
 
 
+class Begun(NamedTuple):
+    """How often the pool had been closed, and locked, when a call began."""
+
+    closings: int
+    takings: int
+
+
 class Turns:
     """The lock of one pool, taken by the first call that works there and kept until `close`."""
 
@@ -38,25 +45,29 @@ class Turns:
         self._held: _Held | None = None
         self._busy: set[str] = set()
         self._closings = 0
+        self._takings = 0
 
-    def begin(self) -> int:
-        """The number of closings so far: `holding` checks that nobody has closed the pool since."""
-        return self._closings
+    def begin(self) -> Begun:
+        """To be called before the pool is looked at, for `holding`."""
+        with self._lock:
+            return Begun(self._closings, self._takings)
 
     @contextmanager
-    def holding(self, pool_id: str, begun: int) -> Iterator[bool]:
-        """Have the pool locked; yields True if nothing in this process had it locked before.
+    def holding(self, pool_id: str, begun: Begun) -> Iterator[bool]:
+        """Have the pool locked; yields True if it was not yet when the call began, whoever has
+        locked it since: another agent may have worked in it after the caller looked at it.
 
         Raises PoolTaken if another agent has it or it was closed meanwhile, and OSError.
         """
         with self._lock:
-            held, fresh = self._held, False
+            held = self._held
             if held is None or held.pool_id != pool_id:
-                if self._closings != begun:
+                if self._closings != begun.closings:
                     raise PoolTaken("it was closed meanwhile")
                 self._let_go()
                 held = self._held = _Held(pool_id, self._locked(pool_id))
-                fresh = True
+                self._takings += 1
+            fresh = self._takings != begun.takings
             held.users += 1
         try:
             yield fresh

@@ -387,6 +387,104 @@ async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
         watcher.close()
 
 
+async def test_one_made_while_its_parents_were_being_watched(
+    place: str, seen: Seen, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event comes before anybody knows what the watch is for."""
+    disks = f"{place}/disks"
+    loop = asyncio.get_running_loop()
+    real = Inotify.add_watch
+
+    async def turns() -> None:
+        """The loop reads what there is in the second of these at the latest."""
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    def late(self: Inotify, path: str, mask: int) -> object:
+        try:
+            return real(self, path, mask)  # type: ignore[arg-type]
+        except FileNotFoundError:
+            monkeypatch.setattr(Inotify, "add_watch", real)
+            os.mkdir(disks)
+            asyncio.run_coroutine_threadsafe(turns(), loop).result()
+            raise
+
+    monkeypatch.setattr(Inotify, "add_watch", late)
+    watcher = watch(disks)
+    await seen.of(disks, None)
+    await until_async(lambda: not watcher.problems)
+    await seen.settled()
+    os.mkdir(f"{disks}/v1")
+    await seen.of(disks, "v1")
+
+
+async def test_one_replaced_while_it_was_being_watched(
+    place: str, seen: Seen, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks = f"{place}/disks"
+    os.mkdir(disks)
+    loop = asyncio.get_running_loop()
+    real = Inotify.add_watch
+
+    async def turns() -> None:
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    def late(self: Inotify, path: str, mask: int) -> object:
+        made = real(self, path, mask)  # type: ignore[arg-type]
+        if path == disks:
+            monkeypatch.setattr(Inotify, "add_watch", real)
+            os.rename(disks, f"{place}/elsewhere")
+            os.mkdir(disks)
+            asyncio.run_coroutine_threadsafe(turns(), loop).result()
+        return made
+
+    monkeypatch.setattr(Inotify, "add_watch", late)
+    watch(disks)
+    # It is told once more, as that was of the directory that is elsewhere now.
+    await until_async(lambda: seen.calls.count((disks, None)) > 1)
+    await seen.settled()
+    os.mkdir(f"{disks}/v1")
+    await seen.of(disks, "v1")
+
+
+async def test_what_could_not_be_told_for_a_directory_that_hung_is_told_later(
+    place: str, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its watches may be as before, and what happened is not: a flood, for one, has lost events."""
+    os.mkfifo(f"{place}/fifo")
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    disks = f"{place}/disks"
+    os.mkdir(disks)
+    real = Inotify.add_watch
+
+    def hanging(self: Inotify, path: str, mask: int) -> object:
+        if path == disks:
+            os.close(os.open(f"{place}/fifo", os.O_RDONLY))
+        return real(self, path, mask)  # type: ignore[arg-type]
+
+    workers = Workers(2)
+    watcher = DirectoryWatcher([disks], seen, workers=workers, deadline_seconds=2.0)
+    watcher.start()
+    try:
+        await seen.of(disks, None)
+        monkeypatch.setattr(Inotify, "add_watch", hanging)
+        for number in range(limit // 2 + 100):  # blocking the loop meanwhile: nothing is taken
+            os.rename(disks + "/a", disks + "/b") if number else Path(disks + "/b").touch()
+            os.rename(disks + "/b", disks + "/a")
+        await until_async(lambda: "no answer from the host" in watcher.problems.get(disks, ""))
+        monkeypatch.setattr(Inotify, "add_watch", real)
+        os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
+        await until_async(lambda: not workers.hung)
+        await seen.settled()
+        watcher.refresh()
+        await seen.of(disks, None)
+        assert watcher.problems == {}
+    finally:
+        os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
+        watcher.close()
+
+
 async def test_nothing_is_left_after_closing_and_nothing_costs_when_quiet(
     place: str, seen: Seen, watch: Watch
 ) -> None:

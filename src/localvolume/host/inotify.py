@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from asyncinotify import Event, Inotify, Mask, Watch
 
@@ -34,6 +35,25 @@ _BATCH = 256
 
 #: A watch and the name it is wanted for; None: every name (the watched directory itself).
 _Role = tuple[Watch, str | None]
+
+
+class _Early(NamedTuple):
+    """An event that came while a path was being armed, when nobody knew yet what it means for it.
+
+    ``number`` is the watch's, None if that was just being made; ``gone``: it stands for no path.
+    """
+
+    number: int | None
+    name: str | None
+    gone: bool
+
+    def concerns(self, roles: Iterable[_Role]) -> bool:
+        """Whether the path may lead elsewhere since its directories were watched for this."""
+        return any(
+            self.number in (None, watch.wd)
+            and (self.gone or (name is not None and name == self.name))
+            for watch, name in roles
+        )
 
 
 class DirectoryWatcher:
@@ -69,6 +89,11 @@ class DirectoryWatcher:
         #: Paths to arm again, and whether to call back even when that changes no watch.
         self._stale: dict[str, bool] = {}
         self._arming: asyncio.Task[None] | None = None
+        #: The names on the way to the path that is just being armed, and what came meanwhile.
+        self._names: frozenset[str] = frozenset()
+        self._early: set[_Early] = set()
+        #: Paths that could not be armed when a change was to be told.
+        self._owed: set[str] = set()
         self._problems: dict[str, str] = {}
 
     @property
@@ -107,6 +132,7 @@ class DirectoryWatcher:
         self._roles.clear()
         self._wanted.clear()
         self._stale.clear()
+        self._owed.clear()
 
     def _readable(self) -> None:
         changed: dict[tuple[str, str | None], None] = {}
@@ -128,11 +154,15 @@ class DirectoryWatcher:
         if Mask.Q_OVERFLOW in event.mask:
             self._rearm(self._paths, tell=True)
             return
+        name = None if event.name is None else str(event.name)
+        gone = bool(event.mask & _GONE)
+        if self._names and (gone or name in self._names):
+            number = None if event.watch is None else event.watch.wd
+            self._early.add(_Early(number, name, gone))
         if event.watch is None:
             return
-        name = None if event.name is None else str(event.name)
         for path, wanted in self._wanted.get(event.watch.wd, ()):
-            if event.mask & _GONE or (wanted is not None and wanted == name):
+            if gone or (wanted is not None and wanted == name):
                 self._rearm((path,), tell=True)
             elif wanted is None:
                 changed[path, name] = None
@@ -150,8 +180,9 @@ class DirectoryWatcher:
         try:
             while self._stale:
                 path = next(iter(self._stale))
-                tell = self._stale.pop(path)
+                tell = self._stale.pop(path) or path in self._owed
                 problem = ""
+                self._names = frozenset(name for _, name in _steps(path) if name is not None)
                 try:
                     roles, problem = await self._workers.call(
                         f"watch {path}", self._deadline_seconds, _arm, inotify, path
@@ -159,11 +190,19 @@ class DirectoryWatcher:
                 except Hung as hung:
                     # The old watches stay: they may be right. The next refresh tries again.
                     self._note(path, str(hung))
+                    if tell:
+                        self._owed.add(path)
                     continue
+                finally:
+                    early, self._early, self._names = self._early, set(), frozenset()
+                self._owed.discard(path)
                 self._note(path, problem)
                 before = self._roles.get(path, [])
                 self._roles[path] = roles
                 self._index(inotify, before)
+                if any(one.concerns(roles) for one in early):
+                    # Its roles were not known yet, so nobody else arms it again for this.
+                    self._stale[path] = True
                 if tell or roles != before:
                     # Not from within this task, which a failing callback must not end.
                     asyncio.get_running_loop().call_soon(self._tell, path)

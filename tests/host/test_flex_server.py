@@ -14,7 +14,8 @@ import pytest
 
 from localvolume.flexvolume.protocol import BadCall
 from localvolume.flexvolume.server import MOST_BYTES, Failed, Route, Server
-from tests.host.support_flex import ask, raw, serving
+from localvolume.host.unixsockets import in_the_way
+from tests.host.support_flex import ask, raw, request, serving
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root")
@@ -141,6 +142,44 @@ async def test_only_root_may_ask_whatever_the_mode_says(path: Path) -> None:
         )
         assert done.stdout.startswith("HTTP/1.1 403 "), done
         assert (await ask(path, "GET", "/init"))[0] == 200
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_one_that_is_ended_as_it_begins_answers_no_more(path: Path, turns: int) -> None:
+    """Its successor would wait for it for ever, as for another process."""
+    task = asyncio.create_task(Server(str(path), ROUTES).run())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert in_the_way(str(path)) == ""
+
+
+# Who is accepted and not let in yet is dropped by asyncio, which leaves that to be collected.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("turns", range(8))
+async def test_no_call_outlives_the_server_that_has_let_it_in(path: Path, turns: int) -> None:
+    """Its successor would work on the same volume at the same time."""
+    said: list[str] = []
+
+    async def slow(body: bytes) -> bytes:
+        said.append("began")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        said.append("ended")
+        return body
+
+    with socket.socket(socket.AF_UNIX) as client:
+        async with serving(path, {"/mount": ("POST", slow)}):
+            client.connect(str(path))
+            client.sendall(request("POST", "/mount", b"{}"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        before = list(said)
+        for _ in range(50):
+            await asyncio.sleep(0)
+    assert said == before
+    assert said in ([], ["began", "ended"])
 
 
 async def test_a_stale_socket_is_replaced(path: Path) -> None:

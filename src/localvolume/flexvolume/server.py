@@ -97,13 +97,16 @@ class Server:
         """
         async with self._turn():
             listening = await self._listen()
-            server = await asyncio.start_unix_server(
-                self._connected, sock=listening, limit=_HEAD_BYTES
-            )
             inode = inode_at(self.path)
-            self.serving.set()
-            log.info("serving FlexVolume at %s", self.path)
+            server = await asyncio.start_unix_server(
+                self._connected, sock=listening, limit=_HEAD_BYTES, start_serving=False
+            )
             try:
+                # Only here: one that is cancelled as it begins, and never closed, would answer on,
+                # and keep us waiting as another process does.
+                await server.start_serving()
+                self.serving.set()
+                log.info("serving FlexVolume at %s", self.path)
                 await asyncio.Event().wait()
             finally:
                 self.serving.clear()
@@ -111,6 +114,8 @@ class Server:
                 with contextlib.suppress(OSError):
                     if inode_at(self.path) == inode:
                         os.unlink(self.path)
+                # Who was let in just now is known to us after one turn of the loop.
+                await asyncio.sleep(0)
                 if self._talks:
                     await asyncio.wait(self._talks)
         raise AssertionError("it waits for ever")
@@ -173,11 +178,13 @@ class Server:
 
     # --- one connection ------------------------------------------------------------------------
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._talks.add(task)
-            task.add_done_callback(self._talks.discard)
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """No coroutine: that would begin later, and whoever ends the server must know of it."""
+        task = asyncio.get_running_loop().create_task(self._talk(reader, writer))
+        self._talks.add(task)
+        task.add_done_callback(self._talks.discard)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             answer = await self._answer(reader, writer)
             if answer is not None:

@@ -203,9 +203,9 @@ class Records:
             self._readable[record.name] = record
         if durable:
             sync_directory(self._directory)
-        if temporary is None and self._ours is not None:
+        if temporary is None:
             # What was freed counts as free only after the sync.
-            _stock(self._ours)
+            self._restock()
 
     def delete(self, name: str) -> None:
         """Remove the record of a volume, if there is one. Raises OSError."""
@@ -215,8 +215,13 @@ class Records:
                 os.unlink(file, dir_fd=self._directory)
             self._drop(file)
         sync_directory(self._directory)
+        self._restock()
+
+    def _restock(self) -> None:
         if self._ours is not None:
-            _stock(self._ours)
+            # While one fills the reserve, nobody takes it: he would write over the record.
+            with self._lock:
+                _stock(self._ours)
 
     def _look(self, file: str) -> None:
         try:

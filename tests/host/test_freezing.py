@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from localvolume.host.filesystem.freezing import (
     FreezeFailed,
     TookTooLong,
     frozen,
+    thaw_left,
 )
 from localvolume.host.mount.detached import detached_mount
 from localvolume.host.process.workers import Workers
@@ -168,6 +170,40 @@ def test_what_an_operator_froze_stays_frozen(ext4: One, xfs: One, notes: Path) -
     assert ext4.ask(THAW) == 0
     with frozen([xfs.fd, ext4.fd], seconds=LONG, notes=str(notes)):
         assert ext4.is_frozen()
+
+
+def test_what_an_operator_froze_stays_so_where_the_time_was_over_before(
+    ext4: One, notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that was to freeze has said that all is thawed: there is nothing left to thaw."""
+    late = tmp_path / "late"
+    late.write_text("#!/bin/sh\necho late\n")
+    late.chmod(0o755)
+    assert ext4.ask(FREEZE) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", str(late))
+        with pytest.raises(TookTooLong), frozen([ext4.fd], seconds=LONG, notes=str(notes)):
+            pytest.fail("it was not frozen by us")
+    assert ext4.ask(FREEZE) == errno.EBUSY
+
+
+def test_a_note_of_which_all_is_thawed_as_it_is_opened(
+    notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose it was ended between the two calls: what is frozen by now, others have frozen."""
+    notes.mkdir()
+    note = notes / "0123456789abcdef"
+    note.touch()
+    real = fcntl.flock
+
+    def flock(fd: int, how: int) -> None:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            note.unlink()
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert thaw_left(note.name, str(notes)) == {}
+    assert not note.exists()
 
 
 def test_a_cut_that_an_operator_ended_counts_for_nothing(ext4: One, xfs: One, notes: Path) -> None:

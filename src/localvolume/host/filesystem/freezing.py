@@ -164,14 +164,14 @@ class _Freezing:
     def end(self, deadline: float) -> None:
         """Have all thawed; raises if they were not frozen until now."""
         os.close(self._input)
-        last = None
         try:
-            while (said := self._next(deadline)) is not None:
-                last = said
+            while self._next(deadline) is not None:
+                pass
         finally:
             os.close(self._output)
         self._process.wait()
-        match last:
+        # Its last word may have come while all were still to be frozen.
+        match self._said[-1] if self._said else None:
             case ["thawed"]:
                 return
             case ["late"]:
@@ -262,6 +262,10 @@ def _of_the_dead(
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         note = stack.enter_context(closed_after(os.open(name, flags, dir_fd=place)))
         fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(note).st_nlink:
+            # Whose it was has thawed all and ended, after it was opened here: what is frozen now
+            # was frozen by others.
+            return None
         # One without lines has frozen nothing yet.
         return os.read(note, 1 << 16).decode().splitlines()
     return None

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -75,6 +76,32 @@ async def test_environment_is_added_and_stdin_is_empty(monkeypatch: pytest.Monke
     script = 'read x || echo "nothing to read; $INHERITED $LOCAL_PV_BLKDEVICE"'
     finished = await run(shell(script), timeout=LONG, env={"LOCAL_PV_BLKDEVICE": "/dev/sdx"})
     assert finished.stdout == "nothing to read; yes /dev/sdx\n"
+
+
+async def test_without_a_thread_to_wait_for_it_no_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be known as failed, and go on where nobody sees it."""
+
+    def none_left(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    said = tmp_path / "said"
+    os.mkfifo(said)
+    before = set(os.listdir("/proc/self/fd"))
+    reading = os.open(said, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", none_left)
+            with pytest.raises(OSError, match="can't start new thread"):
+                await run(shell('exec 3> "$1"; echo here >&3; sleep 600', str(said)), timeout=LONG)
+        assert (await run(shell('echo done > "$1"', str(said)), timeout=LONG)).returncode == 0
+        # A program that runs would have said so by now, or keep the other end open.
+        assert os.read(reading, 100) == b"done\n"
+        assert os.read(reading, 100) == b""
+    finally:
+        os.close(reading)
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 async def test_a_group_of_its_own() -> None:

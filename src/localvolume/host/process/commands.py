@@ -16,6 +16,7 @@ How it differs from ``asyncio.create_subprocess_exec``, and why:
 
 import asyncio
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -26,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import NamedTuple
 
 #: Longer lines are cut for ``on_line``; what is kept of the stream is not.
@@ -247,10 +249,8 @@ class _Running:
         self.over: asyncio.Future[None] = loop.create_future()
         self.out = OutputStream(loop, out, limit, on_line, self._failed)
         self.err = OutputStream(loop, err, limit, on_line, self._failed)
-        # A thread works on every kernel and under every seccomp profile; pidfds do not.
-        threading.Thread(target=self._wait, args=(loop,), daemon=True).start()
 
-    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+    def wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for the end of the program, in a thread, leaving it unreaped."""
         returncode: int | None = None
         # Somebody else may have reaped it: then its exit status is unknown, and we invent none.
@@ -343,6 +343,46 @@ def _start(
     program = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
     if program is None:
         raise CommandMissing(argv[0], "no such program, or not executable")
+    # Before the program: one that nobody waits for would go on unseen, and be known as failed.
+    begun = _waiting_for_one(argv[0])
+    running = None
+    try:
+        running = _started(
+            argv, program, environment, output_limit, on_line, nice_io, pass_fds, ending
+        )
+    finally:
+        begun.put(running)
+    return running
+
+
+def _waiting_for_one(name: str) -> "SimpleQueue[_Running | None]":
+    """A queue to put the started program into, for a thread that waits for its end; None: there is
+    none. Raises OSError (EAGAIN) if the system gives no more threads.
+    """
+    loop, begun = asyncio.get_running_loop(), SimpleQueue[_Running | None]()
+
+    def wait() -> None:
+        if (running := begun.get()) is not None:
+            running.wait(loop)
+
+    try:
+        # A thread works on every kernel and under every seccomp profile; pidfds do not.
+        threading.Thread(target=wait, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error), name) from error
+    return begun
+
+
+def _started(
+    argv: Sequence[str],
+    program: str,
+    environment: Mapping[str, str],
+    output_limit: int,
+    on_line: Callable[[str], None] | None,
+    nice_io: bool,
+    pass_fds: Sequence[int],
+    ending: Ending,
+) -> _Running:
     out, out_theirs = os.pipe()
     err, err_theirs = os.pipe()
     try:

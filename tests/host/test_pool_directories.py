@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localvolume.backends.directory.backend import DirectoryBackend
-from localvolume.backends.model import BackendFailed, Impossible, Lost, NotThisVolume, Record
+from localvolume.backends.model import (
+    BackendFailed,
+    Impossible,
+    Lost,
+    NotThisVolume,
+    Record,
+    Usage,
+)
 from localvolume.backends.pool.pool import PoolStore
 from localvolume.host.tree import trees
 from tests.host.support_devices import bind, filesystem, tmpfs
@@ -512,6 +520,30 @@ class TestOrphans:
             assert store.look().orphans == ["ns/claim"]
             refused(store, "ns/claim", "is there already")
             assert store.adopt("pvc-1", "ns/claim").state == "offered"
+
+    def test_what_is_made_or_purged_during_a_look_is_none(self) -> None:
+        """A look reads the records first and the names last, and measures in between."""
+        begun: list[PoolStore] = []
+
+        class Meanwhile(DirectoryBackend):
+            def usage(self, pool: int, path: str, records: Sequence[Record]) -> Mapping[str, Usage]:
+                if begun:
+                    store = begun.pop()
+                    offer(store, wish("pvc-2", "ns/claim"))
+                    store.retire(offer(store, wish("pvc-3")))
+                    (old,) = (one for one in records if one.name == "pvc-old")
+                    purge(store, store.retire(old))
+                return super().usage(pool, path, records)
+
+        with filesystem("tmpfs") as where, store_in(where, backend=Meanwhile()) as store:
+            where.chmod(0o755)
+            offer(store, wish("pvc-1"))
+            offer(store, wish("pvc-old"))
+            (where / "foreign").mkdir()
+            begun.append(store)
+            assert store.look().orphans == ["foreign"]
+            assert not begun
+            assert store.look().orphans == ["foreign"]
 
     def test_there_may_be_a_million(self) -> None:
         with pool_on() as (store, where):

@@ -176,7 +176,7 @@ class PoolStore:
                     abilities=able_with(self._backend.abilities(root.pool, root.path), usage),
                     records=found,
                     usage=usage,
-                    orphans=orphans(root.pool, {**using.reserved, **found}, unreadable),
+                    orphans=_orphans(using, found, unreadable),
                     unreadable=unreadable,
                     astray=self._astray(using, found),
                     filesystem=filesystem,
@@ -453,6 +453,20 @@ class PoolStore:
                 if not self._backend.is_untouched(pool, path, known):
                     raise NotThisVolume(f"{known.name} may hold data: it is not taken away")
             take_away(using, self._backend, known)
+
+
+def _orphans(
+    using: OpenPool, found: Mapping[str, Record], unreadable: Collection[str]
+) -> Sequence[str]:
+    """The names that neither the records `found` at the beginning of a look explain, nor those of
+    now: volumes may be made, and purged, at any time during it."""
+    pool = using.root.pool
+    listed = orphans(pool, found, unreadable)
+    if not listed:
+        return listed
+    # Read after the names: what one of them is of had its record, or was reserved, before it.
+    still = set(orphans(pool, {**found, **using.volumes()}, unreadable))
+    return [name for name in listed if name in still]
 
 
 def _is_attached(record: Record) -> bool:

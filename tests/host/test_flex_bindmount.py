@@ -47,6 +47,26 @@ def options(target: Path) -> list[str]:
 # --- mounting: elastic's Mount and Unmount -------------------------------------------------------
 
 
+def test_one_whose_making_ended_before_it_had_its_mode(
+    driver: BindDriver, root: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody but root could enter it."""
+    real = os.fchmod
+
+    def ending(fd: int, mode: int) -> None:
+        if mode == 0o755:
+            raise OSError(errno.EIO, "here it ends")
+        real(fd, mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fchmod", ending)
+        with pytest.raises(DriverFailed, match="here it ends"):
+            driver.mount(volume(), str(target))
+    assert stat.S_IMODE((root / NAME).stat().st_mode) == 0o700
+    driver.mount(volume(), str(target))
+    assert stat.S_IMODE((root / NAME).stat().st_mode) == 0o755
+
+
 def test_a_volume_is_made_mounted_unmounted_and_kept(
     driver: BindDriver, root: Path, target: Path
 ) -> None:

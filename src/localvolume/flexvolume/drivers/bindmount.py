@@ -58,6 +58,7 @@ TRASH: Final = "removed"
 _SUFFIX: Final = ".json"
 _MOST_BYTES: Final = 64 << 10
 _MOST_STACKED: Final = 16
+_MODE: Final = 0o755
 _PLACE: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -115,8 +116,12 @@ class BindDriver:
             if noted.tags.get(TAG_STATE) == MADE:
                 raise DriverFailed(f"{self._root}/{name} is gone, and its data with it")
             self._check_must_exist(volume)
+        if not there or noted.tags.get(TAG_STATE) == MAKING:
             with _explained(name):
-                make_directory(root, name, 0o755)
+                make_directory(root, name, _MODE)
+                with opened(root, name) as fd:
+                    # A crash may have come between its making and that.
+                    os.fchmod(fd, _MODE)
                 sync_directory(root)
         tags = {**noted.tags, **volume.tags, TAG_STATE: MADE}
         for note in NOTES_OF_THE_END:

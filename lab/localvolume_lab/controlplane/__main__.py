@@ -21,6 +21,7 @@ from localvolume_lab.controlplane.node import (
     missing,
 )
 from localvolume_lab.controlplane.plane import ControlPlane, PlaneFailed
+from localvolume_lab.controlplane.running import START_SECONDS
 
 
 def main(argv: Sequence[str]) -> int:
@@ -73,8 +74,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-_PLANE_SECONDS = 120.0
-_NODE_SECONDS = 180.0
+_PLANE_SECONDS = START_SECONDS + 30.0
+_NODE_SECONDS = START_SECONDS + 90.0
 """How long each may take until it is ready, the node with its images."""
 
 

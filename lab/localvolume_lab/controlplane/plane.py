@@ -16,7 +16,7 @@ from localvolume_lab.controlplane.build import provide
 from localvolume_lab.controlplane.nodes import create_node
 from localvolume_lab.controlplane.ports import free_ports
 from localvolume_lab.controlplane.processes import Guard, wait_all
-from localvolume_lab.controlplane.running import Running
+from localvolume_lab.controlplane.running import START_SECONDS, Running
 
 APISERVER = "kube-apiserver"
 
@@ -63,7 +63,7 @@ class ControlPlane(Running):
 
     # Life
 
-    def start(self, timeout: float = 90.0) -> None:
+    def start(self, timeout: float = START_SECONDS) -> None:
         """Start everything and wait until it is ready; raises PlaneFailed or ComponentsMissing."""
         if self._guard is not None:
             raise PlaneFailed("this control plane is already running")
@@ -138,7 +138,7 @@ class ControlPlane(Running):
 
     # Health
 
-    def wait_ready(self, timeout: float = 60.0) -> None:
+    def wait_ready(self, timeout: float = START_SECONDS) -> None:
         """Until the API server is ready and what runs beside it works; raises PlaneFailed.
 
         With controllers, pods can be created in the namespace "default" from then on.
@@ -168,7 +168,7 @@ class ControlPlane(Running):
         """
         self._components[APISERVER].stop(grace)
 
-    def start_apiserver(self, timeout: float = 60.0) -> None:
+    def start_apiserver(self, timeout: float = START_SECONDS) -> None:
         """Start it again on the same port with the same data and keys; returns when it is ready."""
         self._components[APISERVER].start()
         deadline = time.monotonic() + timeout

@@ -8,6 +8,9 @@ from typing import Self
 
 from localvolume_lab.controlplane.processes import Component, Guard
 
+#: What starting may take: a sanity bound, far from what it takes on a machine that is busy.
+START_SECONDS = 600.0
+
 
 class Running(ABC):
     """A context manager, or start() and stop()."""

@@ -82,7 +82,7 @@ def _hand_down(group: str) -> None:
                 raise OSError(error.errno, reason, group) from None
 
 
-def remove(name: str, seconds: float = 10.0) -> list[str]:
+def remove(name: str, seconds: float = 60.0) -> list[str]:
     """Remove the groups `name`, whose processes were killed; what is left after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:

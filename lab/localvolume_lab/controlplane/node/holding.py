@@ -11,6 +11,9 @@ from pathlib import Path
 from localvolume_lab.controlplane.node.requirements import NodeFailed
 from localvolume_lab.controlplane.processes import Guard
 
+_REMOVAL_SECONDS = 180
+"""Longer than it waits for devices and control groups."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Order:
@@ -86,9 +89,11 @@ class Keeper(Guard):
         """Have everything taken away; `failure` says what could not be."""
         os.close(self._pipe)
         try:
-            code = self._process.wait(60)
+            code = self._process.wait(_REMOVAL_SECONDS)
         except subprocess.TimeoutExpired:
-            self.failure = f"process {self._process.pid} has not taken the node away in 60 s"
+            self.failure = (
+                f"process {self._process.pid} has not taken the node away in {_REMOVAL_SECONDS} s"
+            )
             return
         finally:
             if self._process.stdout is not None:

@@ -14,7 +14,7 @@ from localvolume_lab.controlplane.node import enter, requirements
 from localvolume_lab.controlplane.node.holding import Keeper
 from localvolume_lab.controlplane.node.requirements import NodeFailed
 from localvolume_lab.controlplane.plane import ControlPlane
-from localvolume_lab.controlplane.running import Running
+from localvolume_lab.controlplane.running import START_SECONDS, Running
 
 #: The inside has its own of these, so a directory there would be hidden from it.
 _HIDDEN = ("/run", "/var/run", "/var/log", "/var/lib", "/proc")
@@ -36,7 +36,7 @@ class Kept(Running):
 
     # Life
 
-    def start(self, timeout: float = 90.0) -> None:
+    def start(self, timeout: float = START_SECONDS) -> None:
         """Start it and wait until it is ready; raises NodeFailed, ComponentsMissing, or
         OSError if the API server does not answer."""
         if self._keeper is not None:

@@ -57,7 +57,7 @@ def detach(devices: Iterable[str]) -> None:
                 os.close(descriptor)
 
 
-def wait_gone(devices: Mapping[str, LoopStatus], seconds: float = 10.0) -> list[str]:
+def wait_gone(devices: Mapping[str, LoopStatus], seconds: float = 60.0) -> list[str]:
     """Until they are detached; those that are not after `seconds`.
 
     Known by what is attached: the path that the kernel shows is another one without its mounts.

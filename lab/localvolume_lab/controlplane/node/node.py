@@ -17,6 +17,7 @@ from localvolume_lab.controlplane.node.images import pause_image
 from localvolume_lab.controlplane.node.kept import Kept
 from localvolume_lab.controlplane.node.network import NodeNetwork
 from localvolume_lab.controlplane.plane import ControlPlane
+from localvolume_lab.controlplane.running import START_SECONDS
 
 
 class KubeletNode(Kept):
@@ -112,7 +113,7 @@ class KubeletNode(Kept):
 
     # Health
 
-    def wait_ready(self, timeout: float = 60.0) -> None:
+    def wait_ready(self, timeout: float = START_SECONDS) -> None:
         """Until the Node is Ready and free of the taint of a new one; raises NodeFailed."""
         self._until(self._ready, time.monotonic() + timeout, f"the node {self.name} to be Ready")
 
@@ -135,7 +136,7 @@ class KubeletNode(Kept):
         """Where kubelet looks for FlexVolume drivers (--volume-plugin-dir); the node's own."""
         return self._layout.plugins
 
-    def restart_kubelet(self, timeout: float = 60.0) -> None:
+    def restart_kubelet(self, timeout: float = START_SECONDS) -> None:
         """End kubelet and start it anew, as an upgrade does: pods go on meanwhile.
 
         Raises NodeFailed.

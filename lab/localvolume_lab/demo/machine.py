@@ -31,8 +31,8 @@ COPIES_BYTES = 256 * MIB
 # sun_path of unix(7) has 108 bytes, the last one a zero.
 _SOCKET_PATH = 107
 
-_UNMOUNT_SECONDS = 3.0
-_DETACH_SECONDS = 3.0
+_UNMOUNT_SECONDS = 30.0
+_DETACH_SECONDS = 30.0
 
 
 def search_path() -> str:

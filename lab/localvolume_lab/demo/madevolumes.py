@@ -28,7 +28,6 @@ from localvolume_lab.demo.witness import PATIENCE_SECONDS, NotSeen, Witness
 
 _SIZE, _LARGER = "16Mi", "32Mi"
 _UNDO = "1h"
-_START_SECONDS = 20.0
 
 
 class MadeVolumes:
@@ -114,7 +113,7 @@ class MadeVolumes:
             )
         await self.has_room(names.made, began)
         if self._controller is not None:
-            await self._controller.wait_ready(_START_SECONDS, "leading")
+            await self._controller.wait_ready(PATIENCE_SECONDS, "leading")
             narrator.seen("the controller leads: it routes claims to where there is room")
         await narrator.rest()
 

@@ -19,9 +19,8 @@ from localvolume_lab.demo.machine import Machine
 from localvolume_lab.demo.madevolumes import MadeVolumes
 from localvolume_lab.demo.narrator import Narrator, Row
 from localvolume_lab.demo.product import Product
-from localvolume_lab.demo.witness import NotSeen, Witness
+from localvolume_lab.demo.witness import PATIENCE_SECONDS, NotSeen, Witness
 
-_READY_SECONDS = 20.0
 # A claim gets the smallest volume that is large enough: the large one only fits the array.
 _SMALL, _LARGE = "20Mi", "80Mi"
 
@@ -120,7 +119,7 @@ class Story:
         began = time.monotonic()
         arguments = [*driver, "--config", self._config]
         self._agent.start(arguments, {**here, "KUBECONFIG": self._kubeconfig})
-        await self._agent.wait_ready(_READY_SECONDS)
+        await self._agent.wait_ready(PATIENCE_SECONDS)
         narrator.seen(f"ready {took(began)} after its start; there is nothing to publish yet")
         await narrator.rest()
 

@@ -17,7 +17,8 @@ from localvolume_lab.demo.cluster import Names
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
+"""For what takes seconds at most: also on a machine that has hardly any time for it."""
 
 
 class NotSeen(Exception):

@@ -1,11 +1,13 @@
 """Candidates for a lease: in this process, and as programs that can be stopped and killed.
 
-Run as a program (kubeconfig, namespace, lease, identity): prints one line per event; see `main`.
+Run as a program (kubeconfig, namespace, lease, identity, the clock's file, times as JSON): prints
+one line per event; see `main`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -19,7 +21,7 @@ from typing import Any, Final, Self
 import localvolume
 from localvolume.kube.access.auth import find_access
 from localvolume.kube.client import Client, MergePatch
-from localvolume.kube.election.lease import Election, NotLeading
+from localvolume.kube.election.lease import Election, NotLeading, boottime
 from localvolume.kube.kinds import CONFIG_MAPS
 from tests.contract.support_api import ApiUnderTest, Body
 from tests.suite.until import until_async
@@ -30,7 +32,27 @@ TIMES: Final[dict[str, Any]] = {
     "renew_deadline": 2.0,
     "retry_seconds": 0.25,
 }
+#: No lease of these runs out by itself, whoever is held up, the API server too. Where one has to,
+#: a test moves the candidates' clock on.
+LONG: Final[dict[str, Any]] = {"lease_seconds": 600.0, "renew_deadline": 400.0}
 _SOURCE: Final = os.path.dirname(os.path.dirname(localvolume.__file__))
+
+
+class Clock:
+    """A clock of candidates that a test moves on: it is as many seconds ahead as a file has bytes.
+
+    A program that is stopped finds it moved on, as it finds any clock.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        file.touch()
+
+    def __call__(self) -> float:
+        return boottime() + self.file.stat().st_size
+
+    def move_on(self, seconds: float) -> None:
+        os.truncate(self.file, self.file.stat().st_size + int(seconds))
 
 
 @asynccontextmanager
@@ -105,6 +127,20 @@ class Candidate:
         assert self._task is not None
         return self._task
 
+    async def renewals(self, count: int) -> None:
+        """Wait until it has seen the lease renewed so many times more.
+
+        A leader that has seen its third one has an answer to a renewal that it sent from now on.
+        """
+
+        def renewed() -> str | None:
+            view = self.election._lock.view
+            return view.lease.spec.renew_time if view is not None and view.lease else None
+
+        for _ in range(count):
+            before = renewed()
+            await until_async(lambda before=before: renewed() != before)  # type: ignore[misc]
+
     async def stop(self) -> None:
         self.task.cancel()
         with suppress(asyncio.CancelledError):
@@ -135,7 +171,7 @@ class Program:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
-    async def says(self, what: str, timeout: float = 60.0) -> None:
+    async def says(self, what: str, timeout: float = 180.0) -> None:
         """Wait for this line, which must be the next."""
         assert self.process.stdout is not None
         async with asyncio.timeout(timeout):
@@ -160,9 +196,9 @@ class Program:
 
 @asynccontextmanager
 async def program(
-    kubeconfig: Path | str, namespace: str, name: str, identity: str
+    kubeconfig: Path | str, namespace: str, name: str, identity: str, clock: Clock
 ) -> AsyncIterator[Program]:
-    """Run one; it is killed at the end."""
+    """Run one, with a lease that lasts LONG by that clock; it is killed at the end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         __file__,
@@ -170,6 +206,8 @@ async def program(
         namespace,
         name,
         identity,
+        str(clock.file),
+        json.dumps(LONG),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": f"{_SOURCE}{os.pathsep}{Path(__file__).parents[2]}"},
@@ -194,8 +232,8 @@ class Seat:
     def candidate(self, identity: str, **options: Any) -> Candidate:
         return Candidate(self.api.kubeconfig, self.api.namespace, self.name, identity, **options)
 
-    def program(self, identity: str) -> AbstractAsyncContextManager[Program]:
-        return program(self.api.kubeconfig, self.api.namespace, self.name, identity)
+    def program(self, identity: str, clock: Clock) -> AbstractAsyncContextManager[Program]:
+        return program(self.api.kubeconfig, self.api.namespace, self.name, identity, clock)
 
     async def edit(self, **spec: Any) -> None:
         """By hand, with no regard for anybody."""
@@ -207,7 +245,9 @@ class Seat:
         return spec
 
 
-async def main(kubeconfig: str, namespace: str, name: str, identity: str) -> None:
+async def main(
+    kubeconfig: str, namespace: str, name: str, identity: str, ahead: str, times: str
+) -> None:
     """Stand for election. As a leader, obey the orders on standard input:
 
     "write"  write our identity into the ConfigMap of the lease's name, say "wrote" or "refused"
@@ -219,7 +259,10 @@ async def main(kubeconfig: str, namespace: str, name: str, identity: str) -> Non
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     access = find_access(kubeconfig, environ={})
     async with Client(access, user_agent="election") as plain:
-        election = Election(plain, namespace=namespace, name=name, identity=identity, **TIMES)
+        clock, options = Clock(Path(ahead)), {**TIMES, **json.loads(times)}
+        election = Election(
+            plain, namespace=namespace, name=name, identity=identity, clock=clock, **options
+        )
         guarded = Client(access, user_agent="work", before_write=election.check)
 
         async def write() -> None:

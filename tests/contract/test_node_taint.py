@@ -17,6 +17,7 @@ import pytest
 from localvolume.agent.taint import EVENT_FAILED, EVENT_REMOVED, Due, NotReadyTaint
 from localvolume.config.model import Configuration
 from localvolume.kube.access.auth import find_access
+from localvolume.kube.backoff import Backoff
 from localvolume.kube.client import Client, MergePatch
 from localvolume.kube.errors import LookAgain
 from localvolume.kube.events import EventRecorder
@@ -147,7 +148,8 @@ async def test_a_refusal_is_said_once_however_often_it_is_tried(
 @contextlib.asynccontextmanager
 async def refused_for_an_hour(setting: Setting) -> AsyncIterator[Clock]:
     """The refusal has been said a second time, after an hour."""
-    setting.taint.first_wait = setting.taint.longest_wait = 3 * AGAIN_SECONDS
+    # Real time, of which any part may be drawn otherwise: nothing is tried again meanwhile.
+    setting.taint._runner.backoff = lambda: Backoff(LONG, LONG, spread=0.0)
     setting.sandbox.faults.answer(403, verb="patch", resource="nodes", times=1)
     clock = Clock()
     async with running(setting.taint):

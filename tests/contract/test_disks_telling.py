@@ -158,6 +158,7 @@ async def test_while_the_node_cannot_be_seen_what_was_told_stays(tmp_path: Path)
     async with scene(tmp_path) as here:
         here.telling.tell(planned(disk("sda")))
         await here.until_told("sda")
+        await here.until_written("create")
         here.telling.nodes = {}
         here.telling.changed()
         await asyncio.sleep(0.5)
@@ -263,7 +264,7 @@ async def test_once_nothing_is_to_be_written_a_failure_delays_nothing_any_more(
         await until_async(lambda: here.telling.loop.looks > looks)
         here.telling.tell(planned(disk("sdb")))
         await here.until_told("sdb")
-        assert here.writes == [("create", ""), ("create", "AlreadyExists"), ("patch", "")]
+        await here.until_written("create", "create AlreadyExists", "patch")
 
 
 async def test_that_it_may_not_be_read_is_said(

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 _SECONDS = "LOCALVOLUME_SOAK_SECONDS"
 
@@ -17,8 +17,14 @@ SEED = int(os.environ.get("LOCALVOLUME_SEED", "1"))
 #: How long a test of the soak draws.
 SOAK_SECONDS = float(os.environ.get(_SECONDS, "60"))
 
-# A deadline for one example would be one on time, and a loaded machine would miss it.
-settings.register_profile("suite", deadline=None, derandomize=_SECONDS not in os.environ)
+# A deadline for one example would be one on time, and a loaded machine would miss it; so is what
+# the first examples may take to be drawn.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=_SECONDS not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("suite")
 
 

@@ -59,6 +59,20 @@ async def provided(api: ApiUnderTest, size: str = "1Gi", **fields: Any) -> Body:
     return await api.in_phase(f"{VOLUMES}/{api.unique}", "Bound")
 
 
+async def grows(api: ApiUnderTest, size: str) -> None:
+    """The claim asks for more; a real server hears late that its class allows that."""
+
+    async def allowed() -> bool:
+        # As kubectl patch sends it.
+        return (await api.patch(f"{api.claims}/{api.unique}", asks(size), STRATEGIC)).status == 200
+
+    await until_async(allowed)
+
+
+def asks(amount: str) -> Body:
+    return {"spec": {"resources": {"requests": {"storage": amount}}}}
+
+
 async def test_the_provisioner_of_the_class_is_asked(api: ApiUnderTest) -> None:
     await api.own_namespace()
     await api.made(CLASSES, storage_class(api.unique, provisioner=PROVISIONER))
@@ -148,16 +162,11 @@ async def test_only_bound_claims_of_classes_that_allow_it_grow(api: ApiUnderTest
     await api.own_namespace()
     await provided(api)
     path = f"{api.claims}/{api.unique}"
-    more = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
-    refused = await api.patch(path, more)
+    refused = await api.patch(path, asks("2Gi"))
     assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
     assert FORBIDDEN in refused.body["message"]
     await api.patch(f"{CLASSES}/{api.unique}", {"allowVolumeExpansion": True})
-
-    async def allowed() -> bool:
-        return (await api.patch(path, more)).status == 200
-
-    await until_async(allowed)
+    await grows(api, "2Gi")
     found = await api.now(path)
     assert found["spec"]["resources"]["requests"] == {"storage": "2Gi"}
     assert found["status"]["capacity"] == {"storage": "1Gi"}
@@ -173,12 +182,7 @@ async def test_a_request_is_taken_back_down_to_what_there_is(
     await api.own_namespace()
     await provided(api, allowVolumeExpansion=True)
     path = f"{api.claims}/{api.unique}"
-
-    def asks(amount: str) -> Body:
-        return {"spec": {"resources": {"requests": {"storage": amount}}}}
-
-    # As kubectl patch sends it.
-    assert (await api.patch(path, asks("2Gi"), STRATEGIC)).status == 200
+    await grows(api, "2Gi")
     answer = await api.patch(path, asks(size), STRATEGIC)
     assert answer.status == status, answer.body
     if status == 422:
@@ -189,7 +193,7 @@ async def test_who_made_it_grow_says_so_on_both(api: ApiUnderTest) -> None:
     await api.own_namespace()
     await provided(api, allowVolumeExpansion=True)
     path = f"{api.claims}/{api.unique}"
-    await api.patch(path, {"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
+    await grows(api, "2Gi")
     condition = {"type": "Resizing", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     said = await api.patch(f"{path}/status", {"status": {"conditions": [condition]}})
     [found] = said.body["status"]["conditions"]

@@ -19,6 +19,7 @@ from google.protobuf.descriptor_pb2 import (
 
 from localvolume.csi.wire import descriptors, messages, tables
 from localvolume_lab.controlplane.build import find_go
+from tests.suite.until import until
 
 _ESCAPE = re.compile(rb'\\(?:x([0-9a-f]{2})|([abfnrtv\\"]))')
 _PLAIN = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
@@ -62,14 +63,20 @@ REGISTRATION = (
 
 def fetched(module: str) -> Path:
     """The directory of a Go module, from the cache or the network."""
-    done = subprocess.run(
-        [find_go(), "mod", "download", "-json", module],
-        cwd="/",
-        env={**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"},
-        capture_output=True,
-        timeout=600,
-        check=True,
-    )
+    go = find_go()
+
+    def fetch() -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [go, "mod", "download", "-json", module],
+            cwd="/",
+            env={**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"},
+            capture_output=True,
+            timeout=600,
+            check=False,
+        )
+
+    # The network may fail for a moment.
+    done = until(fetch, lambda done: done.returncode == 0, every=5.0)
     return Path(json.loads(done.stdout)["Dir"])
 
 

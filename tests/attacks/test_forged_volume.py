@@ -170,7 +170,7 @@ def test_no_clone_that_waited_is_made_once_the_volume_is_another_tenants(lab: Gr
     (place / "file").write_text(SECRET)
     lab.caller.leave(handle)
     lab.claim_event(clone, "ProvisioningFailed", "does not exist")
-    assert pool.records() == [f"{handle}.json"]
+    lab.until(pool.records, lambda names: names == [f"{handle}.json"])
 
 
 def test_no_snapshot_of_a_group_is_given_that_another_node_tells_of(

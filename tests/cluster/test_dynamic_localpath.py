@@ -23,7 +23,7 @@ from tests.cluster.support_replaced import (
     stat_of,
     unserved,
 )
-from tests.suite.names import HOSTNAME, LOCAL_PATH, PROVISIONED_BY
+from tests.suite.names import HOSTNAME, LOCAL_PATH, PROVISIONED_BY, SELECTED
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -259,9 +259,11 @@ def test_a_node_without_paths_gives_claims_back(dynamic: DynamicLab) -> None:
     dynamic.start(others=others(local_path=config_json(dynamic, body)))
     claim = scheduled(dynamic, _class(dynamic))
     unserved(dynamic, claim, f"has no path for node {dynamic.node}; another node is to be chosen")
-    found = dynamic.read_claim(claim)
-    assert found is not None
-    assert "volume.kubernetes.io/selected-node" not in found["metadata"]["annotations"]
+    # It is said before it is done.
+    dynamic.until(
+        lambda: dynamic.read_claim(claim),
+        lambda found: found and SELECTED not in found["metadata"]["annotations"],
+    )
 
 
 def test_each_class_has_its_own_paths(dynamic: DynamicLab) -> None:

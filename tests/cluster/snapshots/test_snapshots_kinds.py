@@ -35,11 +35,11 @@ def test_snapshots_begin_when_the_cluster_gets_their_kinds(
     lab.until(lambda: http(lab.port, "/ready")[0], lambda status: status == 200)
     assert not [line for line in lab.log() if "volumesnapshot" in line and "INFO" not in line]
     told = "INFO volumesnapshotcontents: this cluster does not have them"
-    assert lab.log().count(told) == 1
+    lab.until(lambda: lab.log().count(told), lambda times: times == 1)
     with snapshot_controller(control_plane, tmp_path):
         snapshot = lab.ready(lab.snapshot(claim))
         lab.take_away(snapshot)
         lab.until(lambda: lab.content_of(snapshot), lambda found: found is None)
     forget_kinds(control_plane)
     lab.until(lambda: lab.log().count(told), lambda times: times == 2)
-    assert http(lab.port, "/ready")[0] == 200
+    lab.until(lambda: http(lab.port, "/ready")[0], lambda status: status == 200)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from localvolume.volumes.marks import POOLS_ANNOTATION
 from tests.cluster.support_agent import Class
 from tests.cluster.support_dynamic import PROVISIONER, Claim, DynamicLab, Volume
 from tests.cluster.support_objects import Objects
@@ -50,8 +51,10 @@ class Both(DynamicLab):
         return self.until(published, bool)[0]
 
     def is_there(self, path: str) -> tuple[object, ...]:
-        """What of an object must not change under the agent's own hands."""
+        """What of an object must not change under the agent's own hands. It says itself how full
+        its pools are, and may do so only now."""
         meta = self.plane.request("GET", path)["metadata"]
+        meta.get("annotations", {}).pop(POOLS_ANNOTATION, None)
         keys = ("uid", "labels", "finalizers", "deletionTimestamp", "annotations")
         return tuple(meta.get(key) for key in keys)
 

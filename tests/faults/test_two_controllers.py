@@ -42,8 +42,9 @@ POLICY = {
         {"level": "None"},
     ],
 }
-# No machine that runs these tests is so slow that a leader cannot renew its lease in time.
-LEASE_SECONDS, RENEW_SECONDS = 6, 5
+# A machine that has too much to do may keep a process waiting for ten seconds: no leader is to lose
+# its lease for that.
+LEASE_SECONDS, RENEW_SECONDS = 15, 12
 UNSURE = 504
 
 

@@ -179,8 +179,17 @@ class Scene:
 
     def __init__(self, ground: Ground, nodes: int, volumes: int) -> None:
         self.ground = ground
-        self.nodes = [ground.node(f"node-{number}") for number in range(nodes)]
-        self.volumes = [self._make(node) for node in self.nodes for _ in range(volumes)]
+        self.nodes: list[str] = []
+        self.volumes: list[str] = []
+        self.add(nodes, volumes)
+
+    def add(self, nodes: int, volumes: int) -> list[str]:
+        """Further nodes, each with so many volumes."""
+        first = len(self.nodes)
+        made = [self.ground.node(f"node-{number}") for number in range(first, first + nodes)]
+        self.nodes += made
+        self.volumes += [self._make(node) for node in made for _ in range(volumes)]
+        return made
 
     def _make(self, node: str) -> str:
         """Without waiting for its phase: that costs 100 ms each."""
@@ -250,6 +259,26 @@ def test_a_renewal_whose_sender_gave_up_makes_nobody_an_intruder() -> None:
     assert intruders(found) == found[-1:]
 
 
+def pause_in_the_midst(controller: Controller, scene: Scene) -> int:
+    """Stop it with requests under way, for the volumes of further nodes; how many volumes are left.
+
+    If it was through with them before it was stopped, more nodes are lost.
+    """
+
+    def paused() -> int:
+        nodes = scene.add(nodes=10, volumes=8)
+        before = len(scene.left())
+        scene.lose(*nodes)
+        scene.until_left(lambda left: left < before - 5)
+        controller.signal(signal.SIGSTOP)
+        if (rest := len(scene.left())) > before - 80:
+            return rest
+        controller.signal(signal.SIGCONT)
+        return 0
+
+    return scene.ground.until(paused, bool)
+
+
 def told(found: list[Write]) -> str:
     """Every write with its moment, to be read after a failure."""
     return "\n".join(f"{one.at.time()} {one.user}: {one.act} {one.name}" for one in found)
@@ -259,17 +288,11 @@ def test_paused_resumed_and_killed(
     ground: Ground, audit: Path, controllers: tuple[Controller, Controller]
 ) -> None:
     first, second = controllers
-    scene = Scene(ground, nodes=20, volumes=8)
-    total = len(scene.volumes)
-    scene.lose(*scene.nodes[:10])
-    # In the midst of it, with requests under way.
-    scene.until_left(lambda left: left < total - 5)
-    first.signal(signal.SIGSTOP)
-    stopped = len(scene.left())
-    assert stopped > total - 80, "it was too quick for this test"
+    scene = Scene(ground, nodes=10, volumes=8)
+    stopped = pause_in_the_midst(first, scene)
     ground.until(second.leads, bool)
     # The rest is plenty for one to be busy with, while the other awakes.
-    scene.lose(*scene.nodes[10:15])
+    scene.lose(*scene.nodes[:5])
     scene.until_left(lambda left: left < stopped - 2)
     first.signal(signal.SIGCONT)
     awake = time.time()
@@ -279,7 +302,7 @@ def test_paused_resumed_and_killed(
     assert second.leads()
     # Nobody says good-bye: the other waits for the lease to run out, and then does the rest.
     second.end()
-    scene.lose(*scene.nodes[15:])
+    scene.lose(*scene.nodes[5:10])
     ground.until(first.leads, bool)
     scene.until_left(lambda left: left == 0)
 

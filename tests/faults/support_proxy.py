@@ -7,6 +7,7 @@ the first that fits a request and is not used up yet decides, else it is passed 
 import asyncio
 import contextlib
 import json
+import math
 import ssl
 import threading
 import time
@@ -110,9 +111,9 @@ class Proxy:
         """How many watches were asked for and have not ended."""
         return len(self._watches)
 
-    def count(self, since: float, *verbs: str) -> int:
-        """How many requests came since then (time.monotonic)."""
-        return sum(one.at >= since and (not verbs or one.verb in verbs) for one in self.seen)
+    def count(self, since: float, until: float = math.inf) -> int:
+        """How many requests came between these times (time.monotonic)."""
+        return sum(since <= one.at < until for one in self.seen)
 
     def asked(self, resource: str, *verbs: str) -> int:
         """How many such requests came."""

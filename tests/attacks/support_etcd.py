@@ -42,7 +42,7 @@ class Backup:
 
     def _ask(self, what: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(f"{self._url}/v3/kv/{what}", json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
 

@@ -134,7 +134,7 @@ class Caller:
         )
         trust = create_default_context(cafile=str(self.plane.ca_file))
         try:
-            with urllib.request.urlopen(asked, timeout=20, context=trust) as answer:
+            with urllib.request.urlopen(asked, timeout=60, context=trust) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:

@@ -42,7 +42,7 @@ class Moving:
             lambda found: found and found["status"]["phase"] == "Bound",
         )
 
-    def command(self, *words: str, wait: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def command(self, *words: str, wait: float = 180.0) -> subprocess.CompletedProcess[str]:
         """The command as it is typed, with an end of its input."""
         argv = ["move-to-csi", self.name, "--release-namespace", "default", "--wait", str(wait)]
         return subprocess.run(
@@ -53,7 +53,7 @@ class Moving:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
 

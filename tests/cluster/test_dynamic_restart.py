@@ -128,7 +128,7 @@ def test_an_agent_that_ends_while_it_makes_a_volume(dynamic: DynamicLab) -> None
         dynamic.agent = None
         assert process is not None
         process.process.kill()  # type: ignore[union-attr]  # started as a process above
-    process.process.wait(30)  # type: ignore[union-attr]
+    process.process.wait(120)  # type: ignore[union-attr]
     dynamic.start()
     volume = dynamic.made(claim)
     name = volume["metadata"]["name"]

@@ -23,7 +23,7 @@ def _command(lab: DynamicLab, *words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "localvolume", *words, "--kubeconfig", str(lab.plane.kubeconfig)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -36,7 +36,7 @@ def test_what_is_made_once_the_pools_were_looked_at(dynamic: DynamicLab, tmp_pat
         claim = dynamic.claim(cls)
         dynamic.until(lambda: publishing.met, bool)
         reading.release()
-        assert asking.result(60) == 0
+        assert asking.result(300) == 0
         publishing.release()
         dynamic.made(claim)
         dynamic.stop()
@@ -63,5 +63,5 @@ def test_what_is_published_once_the_claims_were_read(dynamic: DynamicLab, tmp_pa
             lambda found: found and named and found["spec"].get("volumeName"),
         )
         reading.release()
-        assert asking.result(60) == 0
+        assert asking.result(300) == 0
         dynamic.stop()

@@ -46,7 +46,7 @@ class Kubectl:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == status, done.stderr
         return done.stdout + done.stderr

@@ -39,7 +39,7 @@ STEPS = (
 )
 POINTS = [Point(kind, n, when) for kind, n in STEPS for when in ("before", "after")]
 
-_SECONDS = 60.0
+_SECONDS = 180.0
 _PACES = {"dynamic": {"unwanted": 0.4, "first_wait": 0.2}}
 
 

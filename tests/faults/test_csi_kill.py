@@ -31,6 +31,7 @@ from tests.cluster.support_inline import inline_pod
 from tests.faults.support_lives import Point, Zygote
 from tests.faults.support_poolground import MadePool
 from tests.host.support_devices import unmount
+from tests.suite import speed
 from tests.suite.names import CSI
 from tests.suite.units import MIB
 from tests.suite.until import until
@@ -158,7 +159,7 @@ class Lives:
 
     def insist(self, do: Callable[[], T]) -> T:
         """Repeat a call until it is answered, whoever answers it."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE * speed.factor()
         while True:
             try:
                 answer = do()

@@ -49,7 +49,7 @@ REMOVING = (
 
 FREEZE, THAW = 0xC0045877, 0xC0045878
 
-_SECONDS = 60.0
+_SECONDS = 180.0
 _PACES = {"dynamic": {"unwanted": 0.4, "first_wait": 0.2}}
 
 

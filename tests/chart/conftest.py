@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from localvolume_lab.controlplane import ControlPlane
+from tests.chart.support_kinds import kinds_served
 
 _GROUP = "monitoring.coreos.com"
 # As much of the operator's own definitions as tells ours from nonsense.
@@ -91,10 +92,10 @@ def _monitored(plane: ControlPlane) -> Iterator[ControlPlane]:
     items = [_definition(kind, spec) for kind, spec in _KINDS.items()]
     given = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     plane.kubectl("apply", "-f", "-", input=given)
-    names = [f"crd/{kind.lower()}s.{_GROUP}" for kind in _KINDS]
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    names = [f"{kind.lower()}s.{_GROUP}" for kind in _KINDS]
+    kinds_served(plane, names)
     yield plane
-    plane.kubectl("delete", "--wait=false", *names)
+    plane.kubectl("delete", "--wait=false", "crd", *names)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import yaml
 
 from localvolume_lab.controlplane import ControlPlane
 from tests.chart.support_helm import CHART, NAME, Refused, one, pod_of, render
+from tests.chart.support_kinds import kinds_served
 from tests.chart.support_manifests import Object
 from tests.chart.test_server import run
 from tests.suite import csitools
@@ -95,7 +96,7 @@ def test_installed_with_the_release_and_kept_when_it_goes(
     run(plane, "install", *ours, "--create-namespace")
     names = sorted(kinds(render(VALUES)))
     there = [f"crd/{name}" for name in names]
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *there)
+    kinds_served(plane, names)
     assert plane.kubectl("-n", NAME, "get", "deployment", NAMED, "-o", "name")
     # Once the kinds are there, so are classes.
     classes = [{"name": "local-snapshots"}]

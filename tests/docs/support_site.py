@@ -13,7 +13,7 @@ def build(root: Path, into: Path) -> subprocess.CompletedProcess[str]:
     """What `make docs` does in the tree at `root`, with what it said."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(into)]
     return subprocess.run(
-        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
     )
 
 

@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 def test_the_pages_are_current() -> None:
     command = [sys.executable, "-m", "docsite", "--check"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -39,7 +39,7 @@ def test_a_page_that_is_not_current_is_named(tmp_path: Path) -> None:
     )
     (tmp_path / "marks.md").write_text("# Old\n")
     command = [sys.executable, "-c", program, str(tmp_path), "--check"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert "marks.md" in done.stderr
     assert (tmp_path / "marks.md").read_text() == "# Old\n"

@@ -85,7 +85,8 @@ class Contents:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            # Another processor's programs are emulated: that is many times as slow.
+            timeout=600,
         )
         assert done.returncode == 0, f"{argv}: {done.stdout}"
         return done.stdout

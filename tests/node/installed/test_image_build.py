@@ -71,7 +71,7 @@ def test_what_is_signed_of_it_is_verified(again: Built, key: Path, commit: str) 
     """By the command, and then what is signed: the image by all three names, and what it is of."""
     command = [sys.executable, "-m", "image", "--output", str(again.archive), "--builder", WHO]
     argv = [*command, "--verify", str(key.with_suffix(".pub"))]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert f"of commit {commit}\n" in done.stdout
     envelope = json.loads(again.archive.with_suffix(".intoto.jsonl").read_bytes())

@@ -69,7 +69,8 @@ class Members:
 
     def addresses(self) -> list[str]:
         """The pods', once all three are ready."""
-        pods = until(self.pods, lambda pods: [ready(pod) for pod in pods] == [True] * 3)
+        ready_all = [True] * 3
+        pods = until(self.pods, lambda pods: [ready(one) for one in pods] == ready_all, seconds=150)
         return [pod["status"]["podIP"] for pod in pods]
 
     def within(self, number: int, script: str) -> str:
@@ -83,6 +84,10 @@ class Members:
     def ask(self, number: int, name: str) -> str:
         """What somebody of that name, or address, says to a member."""
         return self.within(number, f"timeout 5 wget -q -O - http://{name}/cgi-bin/you")
+
+    def hears(self, number: int, name: str, wanted: str) -> None:
+        """Wait until a member hears that of somebody: a ready pod has its name a moment later."""
+        until(lambda: self.ask(number, name), lambda said: said == wanted, seconds=150)
 
 
 def ready(pod: dict[str, Any]) -> bool:
@@ -127,26 +132,24 @@ def test_members_on_three_nodes_reach_each_other(
             short = f"{unique}-{asked}.{unique}"
             names = [short, f"{short}.default.svc.cluster.local", addresses[asked]]
             if asked != asking:
-                assert [members.ask(asking, name) for name in names] == [said] * 3
+                for name in names:
+                    members.hears(asking, name, said)
     assert members.within(0, "hostname -f") == f"{unique}-0.{unique}.default.svc.cluster.local"
     of_address = members.within(0, f"nslookup {addresses[1]}")
     assert of_address.endswith(f"name = {unique}-1.{unique}.default.svc.cluster.local")
     # Refused, not waited for.
     assert "REFUSED" in members.within(0, "nslookup elsewhere.example || true")
     # A node is reached from another by the address that it has in the API.
-    nodes[0].run(["busybox", "ping", "-c", "1", "-W", "10", nodes[1].address])
+    nodes[0].run(["busybox", "ping", "-c", "1", "-W", "60", nodes[1].address])
 
     lost = next(node for node in nodes if node.name == on[0])
     # Whoever has this open keeps the network, and with it the link to the router.
     with open(f"/proc/{lost.holder}/ns/net"):
         lost.stop()
-        assert members.ask(1, f"{unique}-2.{unique}") == f"{unique}-2 for {addresses[1]}"
-        assert members.ask(2, f"{unique}-1.{unique}") == f"{unique}-1 for {addresses[2]}"
+        members.hears(1, f"{unique}-2.{unique}", f"{unique}-2 for {addresses[1]}")
+        members.hears(2, f"{unique}-1.{unique}", f"{unique}-1 for {addresses[2]}")
         assert members.ask(1, addresses[0]) == ""
         lost.start()
     lost.import_image(archives[0])
-    until(
-        lambda: members.ask(1, f"{unique}-0.{unique}"),
-        lambda said: said == f"{unique}-0 for {addresses[1]}",
-    )
+    members.hears(1, f"{unique}-0.{unique}", f"{unique}-0 for {addresses[1]}")
     assert {one.rpartition(".")[0] for one in members.addresses()} == subnets

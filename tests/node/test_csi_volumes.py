@@ -47,7 +47,10 @@ def _size(tenant: CsiTenant, pod: str) -> int:
 
 
 def test_the_kubelet_knows_the_driver_and_the_node_by_its_label(ground: CsiGround) -> None:
-    (found,) = [one for one in ground.drivers() if one["name"] == CSI]
+    # It may still take the driver of a ground before away.
+    (found,) = until(
+        lambda: [one for one in ground.drivers() if one["name"] == CSI], said=ground.logs
+    )
     assert found["nodeID"] == ground.node.name
     assert found["topologyKeys"] == [HOSTNAME]
     assert found["allocatable"] == {"count": MOST}

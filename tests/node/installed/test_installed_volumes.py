@@ -89,8 +89,8 @@ def test_volumes_from_the_first_mount_to_the_next_tenant(
         said = installed.kubectl("exec", name, "--", "cat", "/data/file")
         assert said.strip() == f"of {name}"
     for name in (STATIC, DYNAMIC):
-        installed.kubectl("delete", "pod", name, "--grace-period=1", "--timeout=120s")
-        installed.kubectl("delete", "pvc", name, "--timeout=120s")
+        installed.kubectl("delete", "pod", name, "--grace-period=1", "--timeout=300s")
+        installed.kubectl("delete", "pvc", name, "--timeout=300s")
     anew = installed.volume_until(STATIC, "Available", not_uid=offered["metadata"]["uid"])
     assert anew["metadata"]["name"] == offered["metadata"]["name"]
     left = set(installed.node.run(["ls", "-A", prepared]).split())
@@ -113,8 +113,8 @@ def test_what_a_container_that_nobody_knows_of_has_mounted_is_not_cleaned(
     installed.node.pause_kubelet()
     try:
         installed.kubectl("delete", "pod", STATIC, "--force", "--grace-period=0")
-        installed.kubectl("delete", "pvc", STATIC, "--timeout=120s")
-        until(lambda: held_for_a_pod(installed, name), bool, seconds=150)
+        installed.kubectl("delete", "pvc", STATIC, "--timeout=300s")
+        until(lambda: held_for_a_pod(installed, offered), bool, seconds=150)
         assert installed.volume_until(STATIC, "Released")["metadata"]["name"] == name
         kept = installed.node.run(["cat", f"{prepared}/file"])
         assert kept.strip() == f"of {STATIC}"
@@ -226,10 +226,10 @@ def test_a_made_volume_grows_and_is_measured_while_its_pod_runs(
     pod = json.loads(installed.kubectl("get", "pod", DYNAMIC, "-o", "json"))
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
     assert installed.kubectl("exec", DYNAMIC, "--", "cat", "/data/file").strip() == f"of {DYNAMIC}"
-    installed.kubectl("delete", "pod", DYNAMIC, "--grace-period=1", "--timeout=120s")
+    installed.kubectl("delete", "pod", DYNAMIC, "--grace-period=1", "--timeout=300s")
     grown(installed, f"{large}Mi")
     assert allocated(installed) == (f"{large}Mi", "")
-    installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=120s")
+    installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=300s")
     installed.gone("persistentvolume", volume, "")
     purged(installed)
 
@@ -257,15 +257,15 @@ def test_a_growth_for_which_there_is_no_room_is_told_everywhere_and_delays_no_re
     environment = {**os.environ, "KUBECONFIG": str(installed.plane.kubeconfig)}
     for words in (["status"], ["why", f"pvc/{DYNAMIC}"]):
         shown = subprocess.run(
-            [*look, *words], env=environment, capture_output=True, text=True, timeout=60
+            [*look, *words], env=environment, capture_output=True, text=True, timeout=300
         )
         assert "of room left" in shown.stdout, (words, shown.stdout, shown.stderr)
     inside = installed.execute(agent, "sh", "-c", "localvolume status || true")
     assert "not everything could be read" in inside
     assert "none known" not in inside
     assert why_it_does_not_grow(installed) == [said]
-    installed.kubectl("delete", "pod", DYNAMIC, "--grace-period=1", "--timeout=120s")
-    installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=120s")
+    installed.kubectl("delete", "pod", DYNAMIC, "--grace-period=1", "--timeout=300s")
+    installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=300s")
     installed.gone("persistentvolume", volume, "")
     purged(installed)
 
@@ -283,7 +283,7 @@ def test_the_first_claim_of_an_immediate_class_gets_no_warning(installed: Instal
         about = f"involvedObject.uid={made['metadata']['uid']},type=Warning"
         said = installed.kubectl("get", "events", "--field-selector", about, "-o", "json")
         assert [event["message"] for event in json.loads(said)["items"]] == []
-        installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=120s")
+        installed.kubectl("delete", "pvc", DYNAMIC, "--timeout=300s")
         installed.gone("persistentvolume", volume, "")
     finally:
         replace(installed, named)
@@ -331,8 +331,9 @@ def blocks_in_pod(installed: Installed, pod: str) -> int:
     return int(said.split()[-5])
 
 
-def held_for_a_pod(installed: Installed, volume: str) -> bool:
-    field = f"involvedObject.name={volume},reason=VolumeFailedDelete"
+def held_for_a_pod(installed: Installed, volume: Object) -> bool:
+    # Of this object: the one before, of the same name, may have been held as well.
+    field = f"involvedObject.uid={volume['metadata']['uid']},reason=VolumeFailedDelete"
     said = installed.kubectl("get", "events", "-A", "--field-selector", field, "-o", "json")
     messages = [event["message"] for event in json.loads(said)["items"]]
     assert not any("cannot be seen" in message for message in messages), messages

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localvolume.config.provisioner import OURS
-from localvolume_lab.controlplane import ControlPlane
+from localvolume_lab.controlplane import ControlPlane, KubectlFailed
 from localvolume_lab.controlplane.node import KubeletNode, NodeFailed
 from tests.node.support_pods import BUSYBOX, pod_spec
 from tests.suite.api import VOLUMES
@@ -39,7 +39,7 @@ class Installed:
         self.plane: ControlPlane = node.plane
 
     def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002
-        return self.plane.kubectl(*arguments, input=input, timeout=180)
+        return self.plane.kubectl(*arguments, input=input, timeout=360)
 
     def pods(self, selector: str) -> list[Object]:
         """Those that are not on their way out."""
@@ -49,7 +49,7 @@ class Installed:
 
     def wait_ready(self) -> None:
         for kind in ("daemonset/local-volume-provisioner", f"deployment/{NAMESPACE}-controller"):
-            self.kubectl("rollout", "status", "-n", NAMESPACE, kind, "--timeout=150s")
+            self.kubectl("rollout", "status", "-n", NAMESPACE, kind, "--timeout=300s")
 
     def execute(self, pod: Object, *argv: str) -> str:
         return self.kubectl("exec", "-n", NAMESPACE, pod["metadata"]["name"], "--", *argv)
@@ -78,7 +78,7 @@ class Installed:
         return found
 
     def gone(self, kind: str, name: str, namespace: str = "default") -> None:
-        wait = ["wait", "-n", namespace, "--for=delete", f"{kind}/{name}", "--timeout=150s"]
+        wait = ["wait", "-n", namespace, "--for=delete", f"{kind}/{name}", "--timeout=300s"]
         self.kubectl(*wait)
 
     def say(self) -> None:
@@ -172,13 +172,13 @@ def claim_and_write(installed: Installed, name: str, size: str = "32Mi") -> None
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
     installed.kubectl("create", "-f", "-", input=json.dumps(claim))
     installed.kubectl("create", "-f", "-", input=json.dumps(pod))
-    installed.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=170s")
+    installed.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=300s")
 
 
 def restart_agent(installed: Installed) -> None:
     # The DaemonSet may still tell of the old one, which was ready.
     name = f"pod/{next_agent(installed)['metadata']['name']}"
-    installed.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", name, "--timeout=150s")
+    installed.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", name, "--timeout=300s")
     installed.wait_ready()
 
 
@@ -200,7 +200,12 @@ def readiness(installed: Installed, pod: Object) -> str:
 
 
 def _remove(made: Installed) -> None:
-    made.kubectl("delete", "-f", str(MANIFESTS), "--ignore-not-found", "--timeout=120s")
+    made.kubectl("delete", "-f", str(MANIFESTS), "--ignore-not-found", "--timeout=300s")
     made.kubectl("delete", "csidriver", *OURS, "--ignore-not-found")
+    # No agent is left that would let them go.
     for volume in [*made.volumes(STATIC), *made.volumes(DYNAMIC)]:
-        made.plane.request("DELETE", f"/api/v1/persistentvolumes/{volume['metadata']['name']}")
+        name = volume["metadata"]["name"]
+        gone = '{"metadata": {"finalizers": null}}'
+        made.kubectl("delete", "pv", name, "--ignore-not-found", "--wait=false")
+        with contextlib.suppress(KubectlFailed):
+            made.kubectl("patch", "pv", name, "--type=merge", "-p", gone)

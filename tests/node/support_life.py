@@ -33,7 +33,7 @@ def apply(plane: ControlPlane, text: str) -> None:
 
 def remove(plane: ControlPlane, text: str) -> None:
     plane.kubectl(
-        "delete", "-f", "-", "--ignore-not-found", "--timeout=120s", input=text, timeout=180
+        "delete", "-f", "-", "--ignore-not-found", "--timeout=300s", input=text, timeout=360
     )
 
 

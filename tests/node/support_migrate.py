@@ -33,7 +33,7 @@ def clear_release(node: KubeletNode) -> None:
         with contextlib.suppress(KubectlFailed):
             label = f"app.kubernetes.io/component={component}"
             sys.stderr.write(kubectl("logs", "-n", RELEASE, "-l", label, "--tail=40", "--prefix"))
-    kubectl("delete", "namespace", RELEASE, "--ignore-not-found", "--timeout=120s", timeout=180)
+    kubectl("delete", "namespace", RELEASE, "--ignore-not-found", "--timeout=300s", timeout=360)
     kinds = "clusterroles,clusterrolebindings,storageclasses,validatingadmissionpolicies"
     kinds += ",validatingadmissionpolicybindings,priorityclasses"
     kubectl("delete", kinds, "-l", f"app.kubernetes.io/part-of={RELEASE}", "--ignore-not-found")

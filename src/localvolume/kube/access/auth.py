@@ -161,14 +161,19 @@ class Access:
         """The bearer token for the next request, empty for none. Raises AccessInvalid."""
         return await self._token.get()
 
-    async def renew(self, refused: str) -> bool:
-        """Renew this refused token, or our certificate. True if trying again makes sense."""
+    async def renew(self, refused: str, used: ssl.SSLContext | None) -> bool:
+        """Renew this refused token, or our certificate if it is still the one of the context that
+        was used. True if trying again makes sense. Raises AccessInvalid."""
         renewed = await self._token.renew(refused)
-        return self.renew_tls() or renewed
+        return self.renew_tls(used) or renewed
 
-    def renew_tls(self) -> bool:
-        """Read certificates again; True if they changed. Raises AccessInvalid."""
-        return self._tls is not None and self._tls.reload()
+    def renew_tls(self, used: ssl.SSLContext | None) -> bool:
+        """Read certificates again; True if the context is another than the one that was used:
+        another request may have renewed it meanwhile. Raises AccessInvalid."""
+        if self._tls is None:
+            return False
+        self._tls.reload()
+        return self._tls.context is not used
 
 
 def find_access(

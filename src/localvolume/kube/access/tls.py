@@ -65,15 +65,13 @@ class Tls:
         self._material = self._read()
         self.context = self._build(*self._material)
 
-    def reload(self) -> bool:
-        """Read the files again; True if something changed. Raises AccessInvalid."""
+    def reload(self) -> None:
+        """Read the files again; there is a new context if they changed. Raises AccessInvalid."""
         material = self._read()
-        if material == self._material:
-            return False
-        # If this fails, the next call finds the same change again.
-        self.context = self._build(*material)
-        self._material = material
-        return True
+        if material != self._material:
+            # If this fails, the next call finds the same change again.
+            self.context = self._build(*material)
+            self._material = material
 
     def use_certificate(self, pem: bytes) -> None:
         """Use this client certificate and its key: PEM, one after the other."""

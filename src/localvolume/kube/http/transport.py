@@ -220,10 +220,11 @@ class Transport:
         renewed = False
         while True:
             token = await self.access.token()
+            context = self.access.context
             try:
-                response = await self._send_once(method, path, body, content_type, token)
+                response = await self._send_once(method, path, body, content_type, token, context)
             except aiohttp.ClientConnectorCertificateError as error:
-                if renewed or not self.access.renew_tls():
+                if renewed or not self.access.renew_tls(context):
                     message = f"the server's certificate does not verify: {_why_not(error)}"
                     raise TellTheAdministrator(message, reason="Certificate") from error
                 renewed = True
@@ -234,7 +235,7 @@ class Transport:
                 answer = await response.read()
             finally:
                 response.close()
-            if response.status == 401 and not renewed and await self.access.renew(token):
+            if response.status == 401 and not renewed and await self.access.renew(token, context):
                 renewed = True
                 continue
             raise error_for_answer(
@@ -245,7 +246,13 @@ class Transport:
             )
 
     async def _send_once(
-        self, method: str, path: str, body: bytes | None, content_type: str, token: str
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        token: str,
+        context: ssl.SSLContext | None,
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("the client is not open; use `async with`")
@@ -254,7 +261,6 @@ class Transport:
             headers.append(("Authorization", f"Bearer {token}"))
         if body is not None:
             headers.append(("Content-Type", content_type))
-        context = self.access.context
         asked = self.clock.steady()
         response = await self._session.request(
             method,

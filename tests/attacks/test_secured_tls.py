@@ -6,7 +6,9 @@ Handshakes are work and memory before anything was asked: they have the bounds t
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -255,6 +257,26 @@ async def test_a_broken_new_pair_leaves_the_old_one_in_use(
         renewed = mounted.renew()
         assert await asyncio.to_thread(shown, one) == renewed
         assert "a new certificate is in use" in caplog.text
+
+
+async def test_a_new_pair_that_could_not_be_read_once_serves_a_later_client(
+    mounted: Mounted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Descriptors had run out when it came: the files do not change again once there are some."""
+
+    def out_of_descriptors(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with served(mounted) as one:
+        old = await asyncio.to_thread(shown, one)
+        renewed = mounted.renew()
+        with monkeypatch.context() as patch:
+            patch.setattr(ssl.SSLContext, "load_cert_chain", out_of_descriptors)
+            for _ in range(2):
+                assert await asyncio.to_thread(shown, one) == old
+        assert await asyncio.to_thread(shown, one) == renewed
+    told = [line for line in caplog.messages if "stays in use" in line]
+    assert len(told) == 1
 
 
 def encrypted(key: bytes) -> bytes:

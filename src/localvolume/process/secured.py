@@ -48,6 +48,7 @@ class Certificate:
         self._lock: Final = threading.Lock()
         # Taken before the files are read, so that what changes meanwhile is read again.
         self._seen = self._stamp()
+        self._complained: _Stamp = ()
         self._context = self._read()
 
     def accept(self, client: socket.socket) -> ssl.SSLSocket:
@@ -74,12 +75,16 @@ class Certificate:
         with self._lock:
             stamp = self._stamp()
             if stamp != self._seen:
-                self._seen = stamp
                 try:
                     self._context = self._read()
                 except CertificateInvalid as error:
-                    log.error("%s; the previous certificate stays in use", error)  # noqa: TRY400
+                    # Read again for the next client: it may be that no descriptor was free.
+                    if stamp != self._complained:
+                        self._complained = stamp
+                        text = "%s; the previous certificate stays in use"
+                        log.error(text, error)  # noqa: TRY400
                 else:
+                    self._seen = stamp
                     log.info("%s: a new certificate is in use", self._directory)
             return self._context
 

@@ -77,7 +77,9 @@ class Leading(ABC, Generic[S]):
     @property
     def behind(self) -> float:
         """For how many seconds nothing has been judged, although something waits."""
-        return time.monotonic() - self._turned if len(self._queue) else 0.0
+        # What came after a quiet hour, a moment ago, has not been waiting for an hour.
+        since = max(self._turned, self._queue.since)
+        return time.monotonic() - since if len(self._queue) else 0.0
 
     async def run(self) -> None:
         """Run until cancelled, then give up what is under way."""

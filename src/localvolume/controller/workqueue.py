@@ -22,6 +22,8 @@ class WorkQueue:
         self._due: dict[str, float] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
+        self.since = 0.0
+        """Since when there has been something to be judged (time.monotonic), if there is."""
 
     def __len__(self) -> int:
         """How many are to be judged now."""
@@ -30,7 +32,8 @@ class WorkQueue:
     def add(self, names: Iterable[str]) -> None:
         """Have these judged as soon as possible."""
         self._now.update(dict.fromkeys(names))
-        if self._now:
+        if self._now and not self._wake.is_set():
+            self.since = time.monotonic()
             self._wake.set()
 
     def later(self, name: str, seconds: float) -> None:

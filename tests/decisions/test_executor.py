@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -13,54 +14,53 @@ from localvolume.static.executor import Executor
 from localvolume.static.model import Action, Hold, Keep
 from localvolume.static.paces import StaticPaces
 from localvolume.static.preconditions import Superseded
+from tests.decisions.support_leaping import at_once
 from tests.decisions.support_plan import filesystem, volume_of
 
 
 class Overtaken:
-    """Acts none of which finds its facts as they were planned for, until `ends`."""
+    """Acts that do not find their facts as they were planned for, but once where it `ends`."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-        self.tried = self.done = 0
+        self.tried: list[float] = []
         self.ends = False
 
     async def do(self, _action: Action, _around: Any) -> None:
-        self.tried += 1
+        self.tried.append(round(asyncio.get_running_loop().time(), 1))
         if not self.ends:
             raise self.error
-        self.done += 1
+        self.ends = False
 
 
 @pytest.mark.parametrize(
     "error", [Superseded("it changed"), LookAgain("it changed"), NotThere("it is gone")]
 )
-async def test_what_is_overtaken_is_tried_ever_later(error: Exception) -> None:
-    acts, woken = Overtaken(error), asyncio.Event()
-    # Nothing is said.
-    executor = Executor(acts, None, None, wake=woken.set, paces=StaticPaces())  # type: ignore[arg-type]
-    loop = asyncio.get_running_loop()
-    action = Action("disk", "it is to be done")
+def test_what_is_overtaken_is_tried_ever_later(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acts = Overtaken(error)
 
-    async def for_seconds(seconds: float) -> int:
-        """How often it is tried within that time, by a role that begins whenever it is woken."""
-        before, end = acts.tried, loop.time() + seconds
-        while (left := end - loop.time()) > 0:
-            executor.begin([action], None)  # type: ignore[arg-type]
-            woken.clear()
-            try:
-                await asyncio.wait_for(woken.wait(), left)
-            except TimeoutError:
-                break
-        return acts.tried - before
+    async def run() -> None:
+        """A role that begins whenever it is woken, for five seconds."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        # By this clock waits are measured; that of this loop passes at once.
+        monkeypatch.setattr(time, "monotonic", loop.time)
+        # Nothing is said.
+        executor = Executor(acts, None, None, wake=woken.set, paces=StaticPaces())  # type: ignore[arg-type]
+        loop.call_later(2.5, setattr, acts, "ends", True)
+        try:
+            async with asyncio.timeout(5.0):
+                while True:
+                    woken.clear()
+                    executor.begin([Action("disk", "it is to be done")], None)  # type: ignore[arg-type]
+                    await woken.wait()
+        except TimeoutError:
+            pass
 
-    # After 0.2, 0.6 and 1.4 s; every 0.2 s it would be a dozen.
-    assert 2 <= await for_seconds(2.5) <= 5
-    acts.ends = True
-    # What has succeeded begins anew with short waits.
-    while not acts.done:
-        await for_seconds(0.1)
-    acts.ends = False
-    assert await for_seconds(1.5) >= 2
+    at_once(run())
+    # After 0.2, 0.4, 0.8 and 1.6 s; and what has succeeded begins anew with short waits.
+    assert acts.tried == [0.0, 0.2, 0.6, 1.4, 3.0, 3.0, 3.2, 3.6, 4.4]
 
 
 def test_what_is_read_once_more_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -91,7 +91,7 @@ class Prometheus:
                 self._process.wait(15)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._process.wait(15)
+                self._process.wait()
 
     def _until_ready(self) -> None:
         log = self.directory / "log"

@@ -119,7 +119,7 @@ def start(options: Sequence[str], timeout: float) -> Running:
     return state
 
 
-def stop(timeout: float = 30.0) -> bool:
+def stop(timeout: float = 120.0) -> bool:
     """End the plane that is up; False where none is; raises PlaneFailed if it does not end."""
     if (state := running()) is None:
         return False

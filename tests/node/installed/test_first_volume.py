@@ -57,7 +57,9 @@ def test_the_page_is_what_a_reader_sees(walk: Walk) -> None:
     walk.next("apply -f deploy/install.yaml")
     walk.next("mkfs.ext4")
     (offered,) = until(
-        lambda: _volumes(walk, "fast-disks"), lambda found: _phases(found) == ["Available"]
+        lambda: _volumes(walk, "fast-disks"),
+        lambda found: _phases(found) == ["Available"],
+        seconds=300,
     )
     assert offered["spec"]["capacity"]["storage"] == "973Mi"
     walk.next("mkdir -p /mnt/pools/fast")

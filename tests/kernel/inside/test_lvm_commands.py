@@ -72,20 +72,33 @@ def said(words: str) -> Counter[str]:
     return Counter(words.split())
 
 
+def making(
+    csi: LvmCsiLab, counted: Counted, name: str, begin: Callable[[], object] = bool, **how: bool
+) -> Counter[str]:
+    """What it takes to make a volume after `begin`, few commands: where something else has woken
+    the agent meanwhile, which then looks once more, another one is made."""
+    caller = Caller(csi.kubelet)
+    tries = []
+    for number in range(3):
+        quiet(csi, counted)
+        begin()
+        took = counted.of(partial(caller.create, name if not number else f"{name}-{number}", **how))
+        if of_lvm(took) <= MOST_TO_CREATE:
+            return took
+        tries.append(took)
+    raise AssertionError(f"each takes more than {MOST_TO_CREATE} commands: {tries}")
+
+
 @pytest.mark.parametrize("thin", [True, False], ids=["thin", "thick"])
 def test_the_life_of_a_volume(csi: LvmCsiLab, counted: Counted, thin: bool) -> None:
     csi.fill_node(thin)
     caller = Caller(csi.kubelet)
     asked = {"dmsetup": 1} if thin else {}
     for name, block in (("mounted", False), ("raw", True)):
-        quiet(csi, counted)
-        took = counted.of(partial(caller.create, name, block=block))
-        assert of_lvm(took) <= MOST_TO_CREATE
+        took = making(csi, counted, name, block=block)
         assert changes(took) == {"lvcreate": 1, "lvchange-tag": 1, **asked}
-    quiet(csi, counted)
     # While somebody writes to the group's disks, nobody can tell without LVM what else has changed.
-    write(f"/dev/{GROUP}/raw", os.urandom(MIB))
-    assert of_lvm(counted.of(partial(caller.create, "third"))) <= MOST_TO_CREATE
+    making(csi, counted, "third", partial(write, f"/dev/{GROUP}/raw", os.urandom(MIB)))
     quiet(csi, counted)
     took = counted.of(partial(caller.grow, "mounted", 64 * MIB))
     assert changes(took) == {"lvextend": 1, "lvchange-tag": 1}

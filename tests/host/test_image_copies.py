@@ -231,7 +231,7 @@ def order_holds(pool: ImagePool, origin: Record, path: str) -> None:
         seen, before = set(), 0
         for turn in range(12):
             # On a busy machine, it may write little between two cuts.
-            until(lambda: turns[0], lambda now, before=before: now > before + 1)
+            until(lambda: turns[0], (before + 1).__lt__)
             least = turns[0] - 1
             cut = snapshotted(pool, origin, f"snap-{turn}")
             before = turns[0]

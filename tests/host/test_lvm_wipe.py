@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,20 @@ def test_it_ends_between_two_pieces_and_goes_on_from_there() -> None:
         assert wiping.wipe(volume(device), "overwrite", proceed, start=16 * MIB) == (size, size)
         assert begun == [16 * MIB, 32 * MIB]
         assert Path(device.path).read_bytes() == bytes(size)
+
+
+def test_of_a_thin_one_all_is_overwritten_though_each_call_does_a_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A read ends early before a block that is bad, and a write after a signal."""
+    read, write = os.pread, os.pwrite
+    with loop_device(3 * MIB) as device:
+        Path(device.path).write_bytes(b"sesame!!" * (3 * MIB // 8))
+        monkeypatch.setattr(os, "pread", lambda fd, n, at: read(fd, min(n, 200 << 10), at))
+        monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[: 40 << 10], at))
+        thin = replace(volume(device), kind="thin")
+        assert wiping.wipe(thin, "overwrite", lambda _: True) == (3 * MIB, 3 * MIB)
+        assert Path(device.path).read_bytes() == bytes(3 * MIB)
 
 
 def test_a_purge_stops_between_two_pieces(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from localvolume.backends.lvm.zeroing import PIECE, Zeroing
 from localvolume.host.block import blockdev
 from localvolume.host.lvm.commands import LogicalVolume
-from localvolume.host.syscalls import closed_after
+from localvolume.host.syscalls import closed_after, write_at
 
 _DISCARD_PIECE: Final = 1 << 30
 _READ_PIECE: Final = 1 << 20
@@ -84,13 +84,18 @@ def wipe_part(fd: int, start: int, length: int, how: How, *, thin: bool) -> bool
 
 
 def _overwrite_thin(fd: int, start: int, length: int) -> None:
-    for at in range(start, start + length, _READ_PIECE):
-        found = os.pread(fd, min(_READ_PIECE, start + length - at), at)
+    at, end = start, start + length
+    while at < end:
+        # What ends early before a bad block is read on from there, and fails there.
+        found = os.pread(fd, min(_READ_PIECE, end - at), at)
+        if not found:
+            raise OSError(errno.ENXIO, f"it became shorter than {end} bytes while it was wiped")
         for inner in range(0, len(found), _THIN_PIECE):
             piece = found[inner : inner + _THIN_PIECE]
             # Writing zeros where nothing is would fill the pool with them.
             if piece != _ZEROS[: len(piece)]:
-                os.pwrite(fd, _ZEROS[: len(piece)], at + inner)
+                write_at(fd, _ZEROS[: len(piece)], at + inner)
+        at += len(found)
     os.fdatasync(fd)
     # A large volume must not push everybody else's data out of the page cache.
     os.posix_fadvise(fd, start, length, os.POSIX_FADV_DONTNEED)

@@ -456,15 +456,16 @@ async def test_what_could_not_be_told_for_a_directory_that_hung_is_told_later(
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     disks = f"{place}/disks"
     os.mkdir(disks)
-    real = Inotify.add_watch
+    real, hangs, clock = Inotify.add_watch, threading.Event(), Clock()
 
     def hanging(self: Inotify, path: str, mask: int) -> object:
         if path == disks:
+            hangs.set()
             os.close(os.open(f"{place}/fifo", os.O_RDONLY))
         return real(self, path, mask)  # type: ignore[arg-type]
 
     workers = Workers(2)
-    watcher = DirectoryWatcher([disks], seen, workers=workers, deadline_seconds=2.0)
+    watcher = DirectoryWatcher([disks], seen, workers=workers, deadline_seconds=LONG)
     watcher.start()
     try:
         await seen.of(disks, None)
@@ -472,6 +473,8 @@ async def test_what_could_not_be_told_for_a_directory_that_hung_is_told_later(
         for number in range(limit // 2 + 100):  # blocking the loop meanwhile: nothing is taken
             os.rename(disks + "/a", disks + "/b") if number else Path(disks + "/b").touch()
             os.rename(disks + "/b", disks + "/a")
+        await until_async(hangs.is_set)
+        clock.move_on(LONG)
         await until_async(lambda: "no answer from the host" in watcher.problems.get(disks, ""))
         monkeypatch.setattr(Inotify, "add_watch", real)
         os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))

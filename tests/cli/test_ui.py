@@ -31,7 +31,10 @@ async def test_the_page_has_the_figures_of_status_and_the_words_of_why(
             await seen.page.goto(address)
             await seen.page.wait_for_selector("#nodes tbody tr")
             assert await seen.tile("Volumes") == str(status["summary"]["volumeCount"])
-            assert await seen.tile("Problems") == str(status["summary"]["problems"])
+            # A claim that waits for a minute becomes one, which may be over by now.
+            problems = int(await seen.tile("Problems"))
+            later = json.loads(await said("status", *asked))
+            assert status["summary"]["problems"] <= problems <= later["summary"]["problems"]
             assert (await seen.text("#asof")).startswith("Live, as of")
             for about, why in (
                 ("pv/local-pv-00004", why_volume),

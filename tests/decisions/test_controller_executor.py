@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import pytest
+
 from localvolume.controller.executor import SETTLE_SECONDS, Executor
 from localvolume.controller.workqueue import WorkQueue
 from localvolume.kube.errors import LookAgain, TellTheAdministrator, TryAgainLater
@@ -240,6 +242,38 @@ async def test_a_refusal_counts_until_nothing_is_to_be_done_about_its_object() -
         del judge.actions["a"]
         judge.queue.add("a")
         await until_async(lambda: not judge.executor.refused)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        judge.queue.close()
+        await judge.executor.stop()
+
+
+@pytest.mark.parametrize(
+    "error", [None, TryAgainLater("away", after=3600.0)], ids=["done", "failed otherwise"]
+)
+async def test_a_refusal_counts_until_an_attempt_is_not_refused(error: Exception | None) -> None:
+    """Also if more is to be done about the object."""
+    tries = 0
+
+    async def do(_: One) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise TellTheAdministrator("no right", status=403)
+        if tries == 2 and error is not None:
+            raise error
+        if tries > 2:
+            await asyncio.Event().wait()
+
+    judge = Judge(do)
+    judge.actions = {"a": One("a")}
+    judge.queue.add("a")
+    running = asyncio.create_task(judge.run())
+    try:
+        await until_async(lambda: judge.executor.refused)
+        await until_async(lambda: not judge.executor.refused)
+        assert tries > 1
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

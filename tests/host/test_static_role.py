@@ -28,6 +28,7 @@ from localvolume.static.paces import StaticPaces
 from localvolume.static.role import StaticRole
 from localvolume_lab.sandbox.sandbox import Sandbox
 from tests.host.support_devices import tmpfs
+from tests.suite.clock import LONG
 from tests.suite.until import until_async
 
 pytestmark = pytest.mark.needs("root")
@@ -46,9 +47,11 @@ class Silent(Workers):
         super().__init__()
         self._directory = directory
         self.dead = True
+        self.asked = 0
 
     async def call(self, key: str, seconds: float, fn: Callable[..., R], *args: Any) -> R:
         if self.dead and key == self._directory:
+            self.asked += 1
             raise Hung(key, seconds)
         return await super().call(key, seconds, fn, *args)
 
@@ -150,6 +153,24 @@ async def test_a_directory_that_answers_again_is_listed_without_anything_else_ha
         await until_async(lambda: "cannot be listed" in role.problems.get("fs", ""))
         workers.dead = False
         await until_async(lambda: not role.problems)
+
+
+async def test_a_directory_that_does_not_answer_is_not_listed_at_each_look(tmp_path: Path) -> None:
+    """It takes its time each time, and whatever wakes the role would wait for it."""
+    directory = tmp_path / "fs"
+    directory.mkdir()
+    fs = ClassConfig(name="fs", host_dir="/host/fs", mount_dir=str(directory))
+    workers = Silent(str(directory))
+    async with (
+        cluster_with(fs, tmp_path) as (_, client),
+        role_of(client, fs, workers, replace(PACES, look_again=0.01, stale=LONG)) as role,
+    ):
+        # The first looks also list it because nothing was known.
+        await until_async(lambda: role.loop.looks > 3)
+        asked, looks = workers.asked, role.loop.looks
+        assert asked > 0
+        await until_async(lambda: role.loop.looks > looks + 5)
+        assert workers.asked == asked
 
 
 async def test_jobs_that_can_be_seen_again_are_without_anything_else_happening(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import operator
 import os
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -138,8 +140,7 @@ class Candidate:
             return view.lease.spec.renew_time if view is not None and view.lease else None
 
         for _ in range(count):
-            before = renewed()
-            await until_async(lambda before=before: renewed() != before)  # type: ignore[misc]
+            await until_async(renewed, partial(operator.ne, renewed()))
 
     async def stop(self) -> None:
         self.task.cancel()

@@ -68,6 +68,16 @@ def test_of_a_thin_one_all_is_overwritten_though_each_call_does_a_part(
         assert Path(device.path).read_bytes() == bytes(3 * MIB)
 
 
+def test_a_thin_one_that_ends_before_its_size_does_not_count_as_wiped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with loop_device(3 * MIB) as device:
+        monkeypatch.setattr(os, "pread", lambda *_: b"")
+        thin = replace(volume(device), kind="thin")
+        with pytest.raises(OSError, match="it became shorter"):
+            wiping.wipe(thin, "overwrite", lambda _: True)
+
+
 def test_a_purge_stops_between_two_pieces(tmp_path: Path) -> None:
     """The agent is to end: the volume is still there, and the next life begins it again."""
     size, stop = 40 * MIB, threading.Event()

@@ -252,7 +252,10 @@ PERIOD = pool(record(), undo_seconds=100.0)
 def test_the_claim_is_missed_first() -> None:
     mark = a(MarkReleased, action(volume(phase="Released"), PERIOD))
     assert (mark.again, mark.period) == (False, 100.0)
-    assert "1m40s" in mark.reason
+    assert mark.reason.endswith(" after 1m40s")
+    # What is left of what was promised is no whole number.
+    left = a(MarkReleased, action(volume(phase="Released"), pool(record(), undo_seconds=99.7)))
+    assert left.reason == mark.reason
 
 
 def test_what_is_written_of_an_earlier_claim_counts_no_more() -> None:

@@ -418,11 +418,22 @@ async def test_one_made_while_its_parents_were_being_watched(
     await seen.of(disks, "v1")
 
 
+@pytest.mark.parametrize(
+    "how", ["renamed", pytest.param("unmounted", marks=pytest.mark.needs("root"))]
+)
 async def test_one_replaced_while_it_was_being_watched(
-    place: str, seen: Seen, watch: Watch, monkeypatch: pytest.MonkeyPatch
+    place: str,
+    seen: Seen,
+    watch: Watch,
+    mounts: Mounts,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """An unmount is told of by the directory alone, and not by the one above."""
     disks = f"{place}/disks"
     os.mkdir(disks)
+    if how == "unmounted":
+        mounts.tmpfs(disks)
     loop = asyncio.get_running_loop()
     real = Inotify.add_watch
 
@@ -434,8 +445,11 @@ async def test_one_replaced_while_it_was_being_watched(
         made = real(self, path, mask)  # type: ignore[arg-type]
         if path == disks:
             monkeypatch.setattr(Inotify, "add_watch", real)
-            os.rename(disks, f"{place}/elsewhere")
-            os.mkdir(disks)
+            if how == "unmounted":
+                mounts.umount(disks)
+            else:
+                os.rename(disks, f"{place}/elsewhere")
+                os.mkdir(disks)
             asyncio.run_coroutine_threadsafe(turns(), loop).result()
         return made
 

@@ -31,6 +31,9 @@ class StaticPaces:
     look_again: float = 30.0
     """When to look again at what is held if nothing would report that it was put right."""
 
+    remembered: float = 60.0
+    """How long the answer of a live look at PersistentVolumes without our label is relied on."""
+
     udev: float = 2.0
     """How long udev may take to make the links to a device after the kernel has reported it."""
 

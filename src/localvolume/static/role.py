@@ -87,7 +87,7 @@ class StaticRole:
             readers=self.readers,
             look_again=self.objects_changed,
         )
-        self._asked = Asked()
+        self._asked = Asked(self.paces.remembered)
         acts = Acts(
             client=self.client,
             events=self.events,

@@ -90,8 +90,14 @@ def test_what_two_nodes_offer_already_is_not_erased_under_the_other(
     lab.published(here, "lun", unlike=volume["metadata"]["uid"])
 
 
-def test_of_two_at_the_same_moment_one_stays(lab: Lab, other: Lab, lun: str) -> None:
-    """Neither sees the other's before it has written its own."""
+def offers(lab: Lab) -> float:
+    """How many volumes this node has offered, and found to be offered by no other since."""
+    count = lab.metric("local_volume_provisioner_persistentvolume_discovery_total", mode="Block")
+    return count or 0
+
+
+def test_who_comes_second_takes_its_offer_back(lab: Lab, other: Lab, lun: str) -> None:
+    """It does not see the other's before it has written its own."""
     here, there = shared(lab, lun), shared(other, lun)
     with proxy_for(lab.plane, lab.directory) as proxy:
         lab.kubeconfig = proxy.kubeconfig
@@ -100,20 +106,48 @@ def test_of_two_at_the_same_moment_one_stays(lab: Lab, other: Lab, lun: str) -> 
         lab.start(wait=False)
         lab.until(lambda: created.met, bool)
         other.start()
-        other.published(there, "lun")
+        first = other.published(there, "lun")
+        other.until(lambda: offers(other), bool)
         created.release()
-        lab.until(lambda: created.answered, bool)
-
-        def left() -> int:
-            """Both may take theirs back, and try again, each at its own time."""
-            lab.settle()
-            other.settle()
-            return len(lab.volumes()) + len(other.volumes())
-
-        lab.until(left, lambda count: count == 1)
-        assert left() == 1
-        # Their last looks may have begun before what `settle` had put there was taken away.
-        lab.until(
-            lambda: (lab.held(here), other.held(there)), lambda held: {"duplicate": 1} in held
-        )
+        said = f"is withdrawn: the PersistentVolume {first['metadata']['name']} of another node"
+        lab.until(lambda: lab.logged(said), bool)
+        lab.until(lab.volumes, lambda found: not found)
+        lab.holds(here, {"duplicate": 1})
+        other.stays(first)
+        assert offers(lab) == 0
         lab.stop()
+
+
+def test_of_two_at_the_same_moment_one_stays(lab: Lab, other: Lab, lun: str) -> None:
+    """Both see the other's after they have written their own, and take theirs back."""
+    for one in (lab, other):
+        shared(one, lun)
+    with (
+        proxy_for(lab.plane, lab.directory) as proxy,
+        proxy_for(other.plane, other.directory) as second,
+    ):
+        posts = [Order("hold", ("post",), times=1) for _ in range(2)]
+        lists = [Order("hold", ("list",)) for _ in range(2)]
+        for one, before, post in zip((lab, other), (proxy, second), posts, strict=True):
+            one.hurry(remembered=0.5)
+            one.kubeconfig = before.kubeconfig
+            before.orders.append(post)
+            one.start(wait=False)
+        # Each has looked whether another offers the disk.
+        lab.until(lambda: [post.met for post in posts], all)
+        proxy.orders.insert(0, lists[0])
+        second.orders.insert(0, lists[1])
+        for post in posts:
+            post.release()
+        lab.until(lambda: [post.answered for post in posts], all)
+        for asked in lists:
+            asked.release()
+        lab.until(lambda: sum("is withdrawn" in line for line in lab.log()), lambda n: n >= 2)
+        # Each tries again at its own time, until one finds no other beside its own.
+        lab.until(lambda: offers(lab) + offers(other), lambda count: count == 1)
+        lab.until(lambda: len(lab.volumes()) + len(other.volumes()), lambda count: count == 1)
+        lab.settle()
+        other.settle()
+        assert offers(lab) + offers(other) == 1
+        lab.stop()
+        other.stop()

@@ -81,6 +81,7 @@ def test_replaced_under_a_tenant(
         "classes": [{"name": CLASS, "hostDir": str(disks), "storageClass": True}],
         "nodeLabels": ["kubernetes.io/hostname"],
     }
+    objects.adopt(f"{CLASSES}/{CLASS}")  # the chart of another test would not take it over
     _release(walk, tmp_path, values)
     claimed = claim(objects, "ledger", CLASS)
     blocks, size = node.run(["stat", "-f", "-c", "%b %S", str(disks / "one")]).split()

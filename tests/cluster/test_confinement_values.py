@@ -12,7 +12,7 @@ from tests.chart.support_helm import render
 from tests.cluster.support_accounts import Caller
 from tests.cluster.support_confinement import MARK, belongings, capacity, volume
 from tests.cluster.support_rights import TEMPLATES, Rights, sample_spec
-from tests.suite.api import CAPACITIES, VOLUMES
+from tests.suite.api import CAPACITIES, NODES, VOLUMES
 from tests.suite.names import HOSTNAME
 
 pytestmark = pytest.mark.needs("controlplane")
@@ -48,6 +48,11 @@ Term = dict[str, Any]
 def rights(control_plane: ControlPlane) -> Iterator[Rights]:
     manifests = render(VALUES, release="named", namespace="default", only=TEMPLATES)
     with Rights(control_plane, manifests) as made:
+        for node in (SHORT, LONG, UNKNOWN):
+            # Where there is no such Node, Kubernetes takes its pods away within a minute, and with
+            # them whatever their tokens are good for.
+            control_plane.create_node(node, {HOSTNAME: node.partition(".")[0]})
+            made.objects.adopt(f"{NODES}/{node}")
         yield made
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -303,6 +303,12 @@ def test_what_shrinks_is_written_at_once(publisher: Publisher) -> None:
     publisher.says()
 
 
+def heard(publisher: Publisher) -> list[Mapping[str, str]]:
+    """The annotations of our objects, as the role's own watch has told of them so far."""
+    items = eventually_role(publisher).informer.items
+    return [there.metadata.annotations for there in list(items.values())]
+
+
 def used(publisher: Publisher) -> int | None:
     note = publisher.object_of("a")["metadata"]["annotations"]["localvolume.dev/pools"]
     return pools_in(note)["fast"].used_bytes
@@ -368,6 +374,8 @@ def test_one_that_fails_to_say_how_full_pools_are_promises_less_at_once(
     publisher.pools = {"fast": PoolSize(100 * GIB, 60 * GIB)}
     publisher.look()
     until(lambda: publisher.requests[:1], lambda found: found == [("patch", "Conflict")])
+    # What is written before the role has heard of that change would be a conflict, too.
+    until(lambda: heard(publisher), lambda found: [one.get("a") for one in found] == ["b"])
     publisher.room(a=GIB)
     publisher.says(a="1Gi")
 

@@ -20,6 +20,11 @@ pytestmark = [
 VALID = "localvolume_config_valid"
 
 
+def is_ready(lab: Lab) -> None:
+    """Wait until it is: a look fails while others keep mounting, and is made again."""
+    lab.until(lambda: lab.http("/ready"), lambda got: got[0] == 200)
+
+
 def test_a_valid_edit_is_in_force_without_a_restart(lab: Lab) -> None:
     """Upstream registers /ready twice and dies; and it remembers keys that were removed."""
     lab.settings |= {"labelsForPV": {"team": "storage"}, "useNodeNameOnly": True}
@@ -38,7 +43,7 @@ def test_a_valid_edit_is_in_force_without_a_restart(lab: Lab) -> None:
     assert "team" not in volume["metadata"]["labels"]
     by = volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"]
     assert by.startswith(f"local-volume-provisioner-{lab.node}-")
-    assert lab.http("/ready")[0] == 200
+    is_ready(lab)
 
     # A class that is edited, and edited again, and one that is removed.
     for pattern in ("red-*", "blue-*"):
@@ -167,7 +172,7 @@ def test_an_invalid_edit_keeps_the_last_good_one(lab: Lab) -> None:
         lab.mount(lab.disk(), fs.path(name))
         lab.published(fs, name)
         assert lab.http("/healthz")[0] == 200
-        assert lab.http("/ready")[0] == 200
+        is_ready(lab)
         lab.configure()
         lab.until(lambda: lab.metric(VALID), lambda value: value == 1)
     assert lab.event(lab.node, "ConfigurationInvalid")["type"] == "Warning"
@@ -188,7 +193,7 @@ def test_an_agent_that_starts_without_a_valid_configuration_waits(lab: Lab) -> N
     lab.settings = good
     lab.configure()
     lab.published(fs, "one")
-    lab.until(lambda: lab.http("/ready"), lambda got: got[0] == 200)
+    is_ready(lab)
 
 
 def test_the_files_of_a_config_map_as_the_kubelet_changes_them(lab: Lab) -> None:

@@ -156,11 +156,15 @@ def test_a_group_stays_while_another_namespace_is_offered_a_snapshot_of_it(lab: 
 def says_why(lab: GroupLab, text: str) -> None:
     """A group cannot be cut, and all who look for the reason find it; then it goes."""
     group = lab.group()
-    content = lab.group_failing(group, text)
+    lab.group_failing(group, text)
+    # The error is final: nothing is under way that a deletion would have to wait for. While it is
+    # tried again, something is for a moment.
+    content = lab.until_group_content(
+        group, lambda one: GROUP_BEING_CREATED not in one["metadata"].get("annotations", {})
+    )
+    assert text in content["status"]["error"]["message"]
     assert content["status"]["readyToUse"] is False
     assert "volumeGroupSnapshotHandle" not in content["status"]
-    # The error is final: nothing is under way that a deletion would have to wait for.
-    assert GROUP_BEING_CREATED not in content["metadata"].get("annotations", {})
     lab.event(content["metadata"]["name"], "GroupSnapshotCreationFailed", text)
     lab.until(
         lambda: lab.read_group(group),

@@ -116,12 +116,16 @@ def test_what_a_backend_cannot_is_said_on_the_content_and_the_snapshot(lab: Snap
     lab.csi_pool(backend="directory")
     lab.serve()
     snapshot = lab.snapshot(lab.claimed())
-    content = lab.failing(snapshot, "pool fast: ")
+    lab.failing(snapshot, "pool fast: ")
+    # The error is final: nothing is under way that a deletion would have to wait for. While it is
+    # tried again, something is for a moment.
+    content = lab.until_content(
+        snapshot, lambda one: BEING_CREATED not in one["metadata"].get("annotations", {})
+    )
     assert content["status"]["readyToUse"] is False
     assert "snapshotHandle" not in content["status"]
-    # The error is final: nothing is under way that a deletion would have to wait for.
-    assert BEING_CREATED not in content["metadata"].get("annotations", {})
     why = content["status"]["error"]["message"]
+    assert "pool fast: " in why
     lab.event(content["metadata"]["name"], "SnapshotCreationFailed", why)
     lab.until(
         lambda: lab.read_snapshot(snapshot),

@@ -13,6 +13,7 @@ from tests.cluster.support_csi import CsiLab
 from tests.cluster.support_dynamic import DynamicLab, MadePool
 from tests.cluster.support_groups import GroupLab
 from tests.cluster.support_snapshots import handle_of
+from tests.suite.names import PROVISIONER
 from tests.suite.units import MIB
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
@@ -82,6 +83,12 @@ def test_what_is_said_of_claims_is_what_the_agent_then_does(csi: CsiLab, plan: P
     csi.configure()
     cls = csi.storage_class()
     small, large = csi.claim(cls, size="16Mi"), csi.claim(cls, size="1Ti")
+    for claim in (small, large):
+        # Nobody is asked for its volume before kube-controller-manager says whom.
+        csi.until(
+            lambda claim=claim: csi.read_claim(claim),  # type: ignore[misc]
+            lambda found: found and PROVISIONER in found["metadata"].get("annotations", {}),
+        )
     before = state(pool)
     rows = plan(csi)
     row = of(rows, claim=name_of(small), verdict="make")

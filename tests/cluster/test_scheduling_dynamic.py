@@ -97,10 +97,13 @@ def test_what_fits_nowhere_waits_until_another_claim_goes(cluster: Cluster) -> N
     cluster.pending(waiting)
     assert cluster.selected(waiting) == ""
     claim, other = holders[a.node]
+    old = cluster.bound(claim)
     cluster.remove_pod(other)
     cluster.remove_claim(claim)
     cluster.lives_on(waiting, a, pod)
     assert cluster.refused(waiting) == ""
+    # Its room is free before its object has gone.
+    a.gone(old)
     cluster.none_overfull()
 
 

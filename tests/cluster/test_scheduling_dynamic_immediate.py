@@ -99,9 +99,12 @@ def test_what_fits_nowhere_is_said_and_made_once_there_is_room(cluster: Cluster)
     cluster.event(waiting, "ProvisioningFailed", "no node takes 8Mi: ")
     cluster.pending(waiting)
     assert cluster.label(waiting) is None
-    home = cluster.bound(holders[0])["metadata"]["labels"]["localvolume.dev/node"]
+    old = cluster.bound(holders[0])
+    home = cluster.labs[old["metadata"]["labels"]["localvolume.dev/node"]]
     cluster.remove_claim(holders[0])
-    cluster.lives_on(waiting, cluster.labs[home])
+    cluster.lives_on(waiting, home)
+    # Its room is free before its object has gone.
+    home.gone(old)
     cluster.none_overfull()
 
 

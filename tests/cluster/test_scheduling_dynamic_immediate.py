@@ -29,8 +29,11 @@ def test_the_node_with_the_most_room_among_those_allowed(cluster: Cluster) -> No
     anywhere = cluster.storage_class(waits=False)
     only = [{"matchLabelExpressions": [{"key": ZONE, "values": ["two", "three"]}]}]
     there = cluster.storage_class("zone", waits=False, allowedTopologies=only)
-    cluster.start()
+    for lab in (a, b):
+        lab.start()
     full = cluster.measure(anywhere)
+    # Only now: it could know of one node's room before it knows of the other's.
+    cluster.start_controller()
     first = cluster.claim(anywhere, 8 * MIB)
     cluster.lives_on(first, a)
     second = cluster.claim(there, 8 * MIB)
@@ -69,10 +72,13 @@ def test_what_a_node_refuses_goes_to_another_within_seconds(cluster: Cluster) ->
     """What it has published is stale: its disk went while no agent was there."""
     a, b = cluster.node("a", LARGE), cluster.node("b", SMALL)
     cls = cluster.storage_class(waits=False)
-    cluster.start()
+    for lab in (a, b):
+        lab.start()
     cluster.measure(cls)
     a.stop()
     cluster.unmount_pool(a)
+    # Only now: it could know of one node's room before it knows of the other's.
+    cluster.start_controller()
     claim = cluster.claim(cls, 8 * MIB)
     assert cluster.routed(claim) == a.node
     a.start()
@@ -111,9 +117,12 @@ def test_what_fits_nowhere_is_said_and_made_once_there_is_room(cluster: Cluster)
 def test_what_was_sent_to_a_node_that_vanishes_goes_to_another(cluster: Cluster) -> None:
     a, b = cluster.node("a", LARGE), cluster.node("b", SMALL)
     cls = cluster.storage_class(waits=False)
-    cluster.start()
+    for lab in (a, b):
+        lab.start()
     cluster.measure(cls)
     a.stop()
+    # Only now: it could know of one node's room before it knows of the other's.
+    cluster.start_controller()
     claim = cluster.claim(cls, 8 * MIB)
     assert cluster.routed(claim) == a.node
     b.settle()

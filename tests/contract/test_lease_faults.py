@@ -201,11 +201,14 @@ async def test_a_watch_that_says_nothing_does_not_hide_a_release(
 
 
 async def test_a_second_process_of_the_same_identity_does_not_share_the_lease(
-    candidate: Callable[..., Candidate], caplog: pytest.LogCaptureFixture
+    sandbox: Sandbox, candidate: Callable[..., Candidate], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A mistake. The later one wins, as in client-go; the other one sees that and stops."""
     async with unstalled() as clock, candidate("same", clock=clock) as one:
         await until_async(lambda: one.at_work)
+        # Renewed between the later one's look and its write, the lease would be waited for.
+        renewal = sandbox.faults.delay(60, verb="patch", resource="leases")
+        await asyncio.wait_for(renewal.hit.wait(), 60)
         async with candidate("same", clock=clock) as two:
             await until_async(lambda: two.at_work)
             await until_async(lambda: not one.at_work)

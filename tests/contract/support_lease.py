@@ -129,18 +129,19 @@ class Candidate:
         assert self._task is not None
         return self._task
 
+    @property
+    def renewed(self) -> str | None:
+        """When the lease was renewed, as it has last seen it."""
+        view = self.election._lock.view
+        return view.lease.spec.renew_time if view is not None and view.lease else None
+
     async def renewals(self, count: int) -> None:
         """Wait until it has seen the lease renewed so many times more.
 
         A leader that has seen its third one has an answer to a renewal that it sent from now on.
         """
-
-        def renewed() -> str | None:
-            view = self.election._lock.view
-            return view.lease.spec.renew_time if view is not None and view.lease else None
-
         for _ in range(count):
-            await until_async(renewed, partial(operator.ne, renewed()))
+            await until_async(lambda: self.renewed, partial(operator.ne, self.renewed))
 
     async def stop(self) -> None:
         self.task.cancel()

@@ -104,7 +104,9 @@ async def test_a_killed_leader_is_followed_when_its_lease_is_over(
             await follower.renewals(1)
             doomed.signal(signal.SIGKILL)
             await doomed.process.wait()
-            # It was renewed since, and the follower waits from then on.
+            # It was renewed since, and the follower waits from when it has seen the last of that.
+            last = (await seat.spec())["renewTime"]
+            await until_async(lambda: follower.renewed == last)
             clock.move_on(LONG["lease_seconds"] * 0.75)
             await asyncio.sleep(4 * TIMES["retry_seconds"])
             assert not follower.at_work

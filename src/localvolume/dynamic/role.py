@@ -330,7 +330,7 @@ class DynamicRole:
         if is_first:
             self.on_known()
         made = plan(facts)
-        self._tell(pools, facts, made)
+        unable = self._tell(pools, facts)
         capacities = [
             ClassCapacity(
                 name,
@@ -346,6 +346,9 @@ class DynamicRole:
             # Otherwise the other agent publishes, and the two would overwrite each other.
             self.capacities.update(CapacityFacts(node, capacities))
         self._executor.begin(made, facts)
+        # After it: who reads in another thread that there was a look, or that something is held,
+        # finds what was said of it.
+        self._measure(pools, facts, made, unable)
         waits = [action.again_seconds for action in made.actions if isinstance(action, Hold)]
         if self._pools.unexpanded or any(pool.report.problem for pool in pools):
             waits.append(PROBLEM_SECONDS)
@@ -431,7 +434,8 @@ class DynamicRole:
             labels=self.configuration.labels_for_pv,
         )
 
-    def _tell(self, pools: list[Pool], facts: Facts, made: Plan) -> None:
+    def _tell(self, pools: list[Pool], facts: Facts) -> Mapping[str, str]:
+        """Say what is wrong with pools and classes; returns which pools cannot do what is asked."""
         unable = inabilities(pools, facts.classes.values())
         wrong = {
             pool.config.name: pool.report.problem
@@ -452,6 +456,11 @@ class DynamicRole:
         self._problems = problems
         self._alerts.tell(pools)
         self._tell_of_usage(pools, facts)
+        return unable
+
+    def _measure(
+        self, pools: list[Pool], facts: Facts, made: Plan, unable: Mapping[str, str]
+    ) -> None:
         by_record = {record_name_of(one): one for one in facts.volumes.values()}
         orphans = orphans_of(pools, by_record, facts.claims.values())
         self.metrics.tell(pools, orphans, made.actions, unable)

@@ -73,6 +73,8 @@ class StaticMetrics(Metrics):
         self.set_all(self.capacity, capacity)
         self.set_all(self.volumes, phases)
         self.set_all(self.held, held)
+        # Last: a scrape that counts this look tells all of it.
+        self.looks.inc()
 
     def classes(self, problems: dict[str, bool]) -> None:
         """Show which configured classes have a problem of their own."""

@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from localvolume.cleaning.run import Cleaning, clean
@@ -31,7 +31,7 @@ from localvolume.static.facts.known import Changes
 from localvolume.static.facts.survey import READERS, Survey
 from localvolume.static.jobs.watch import JobWatch
 from localvolume.static.metrics import StaticMetrics
-from localvolume.static.model import Action, ClassFacts, Facts, Hold
+from localvolume.static.model import ClassFacts, Facts, Hold
 from localvolume.static.paces import StaticPaces
 from localvolume.static.plan.plan import is_to_come, plan
 from localvolume.static.plan.surroundings import Surroundings, surroundings
@@ -237,8 +237,11 @@ class StaticRole:
             salt=self._salt,
         )
         actions = plan(dataclasses.replace(facts, missing_seconds=self._missing(facts)))
-        self._tell(around, facts, actions)
+        self._tell(around, facts)
         self._executor.begin(actions, around)
+        # After it: who reads in another thread that there was a look, or that something is held,
+        # finds what was said of it.
+        self.metrics.tell(facts.volumes.values(), actions)
         again = [action.again_seconds for action in actions if isinstance(action, Hold)]
         if found.problems or facts.jobs_unknown:
             # Nothing reports that a directory answers again, or that Jobs can be seen again, and
@@ -285,7 +288,7 @@ class StaticRole:
         }
         return {uid: now - since for uid, since in self._missing_since.items()}
 
-    def _tell(self, around: Surroundings, facts: Facts, actions: Sequence[Action]) -> None:
+    def _tell(self, around: Surroundings, facts: Facts) -> None:
         problems = {name: _problem_of(facts) for name, facts in around.classes.items()}
         for name, text in problems.items():
             if text and self._problems.get(name) != text:
@@ -298,8 +301,6 @@ class StaticRole:
             if self._problems.get("") != problems[""]:
                 log.error(problems[""])
         self._problems = {name: text for name, text in problems.items() if text}
-        self.metrics.tell(facts.volumes.values(), actions)
-        self.metrics.looks.inc()
 
 
 def _problem_of(facts: ClassFacts) -> str:

@@ -38,8 +38,10 @@ def looks(lab: Lab) -> float:
 
 def looked(lab: Lab) -> None:
     """Wait until the node was looked at again, from the beginning to the end."""
-    before = looks(lab)
-    lab.until(lambda: looks(lab), lambda count: count >= before + 2)
+    before = lab.until(lambda: looks(lab), bool)
+    # The next one to be counted may have begun before now; and what the one after it has found is
+    # written once it is counted, but before the third is.
+    lab.until(lambda: looks(lab), lambda count: count >= before + 3)
 
 
 def events(lab: Lab, name: str, reason: str = "VolumeUnhealthy") -> list[dict[str, Any]]:

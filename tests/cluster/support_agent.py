@@ -354,16 +354,20 @@ class Lab:
     def looks(self) -> float:
         return self.metric("localvolume_discovery_looks_total") or 0
 
+    def counted(self) -> float:
+        """The looks so far: an agent that does not answer now has not begun to count anew."""
+        return self.until(self.looks, bool)
+
     def settle(self) -> None:
         """Have the node looked at again, from the beginning to the end."""
         self._count += 1
         for cls in self.classes.values():
             if cls.directory.is_dir():
                 stray = cls.directory / f"look-at-me-{self._count}"
-                before = self.looks()
+                before = self.counted()
                 stray.symlink_to("/nowhere")
                 self._look_again(before)
-                before = self.looks()
+                before = self.counted()
                 stray.unlink()
                 self._look_again(before)
                 return

@@ -149,13 +149,13 @@ class DynamicLab(Lab):
     def settle(self) -> None:
         """Have the node looked at again, from the beginning to the end."""
         assert self.agent is not None
-        before = self.looks()
+        before = self.counted()
         self._count += 1
         body = {"metadata": {"labels": {"look": f"again-{self._count}"}}}
         path = f"/api/v1/nodes/{self.node}"
         self.plane.request("PATCH", path, body, content_type=MERGE)
         self.until(self.looks, lambda looks: looks >= before + 1)
-        before = self.looks()
+        before = self.counted()
         body["metadata"]["labels"]["look"] += "-and-again"
         self.plane.request("PATCH", path, body, content_type=MERGE)
         self.until(self.looks, lambda looks: looks >= before + 1)

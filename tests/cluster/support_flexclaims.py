@@ -65,8 +65,13 @@ class Flex:
         return self.ground.get(VOLUMES, self.name_for(claim))
 
     def bound(self, claim: Claim) -> Volume:
-        """The claim's volume, once they have each other."""
-        return self.ground.in_phase(self.name_for(claim), "Bound")
+        """The claim's volume, once they have each other: the volume is said to have it first."""
+        found = self.ground.in_phase(self.name_for(claim), "Bound")
+        self.ground.until(
+            lambda: self.ground.get(CLAIMS, claim["metadata"]["name"]),
+            lambda now: now and now["status"].get("phase") == "Bound",
+        )
+        return found
 
     def drop(self, claim: Claim) -> None:
         self.ground.plane.request("DELETE", f"{CLAIMS}/{claim['metadata']['name']}")

@@ -137,8 +137,9 @@ class Kubelet:
                 cwd="/",
             )
         self._running[uid] = (process, words, output)
-        self.began.append(process)
         self.pods.append(pod)
+        # Last: tests wait for it.
+        self.began.append(process)
         self._tell(pod, "Running", {"running": {"startedAt": now()}})
 
     def _look(self, pod: Object) -> None:

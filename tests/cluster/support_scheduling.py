@@ -97,8 +97,8 @@ class Cluster:
     def measure(self, class_name: str) -> dict[str, int]:
         """The room of every node's empty pool, once all have published it."""
         nodes = [node for node, lab in self.labs.items() if lab.agent is not None]
-        self.until(lambda: self.rooms(class_name), lambda rooms: set(rooms) == set(nodes))
-        self.full |= self.rooms(class_name)
+        found = self.until(lambda: self.rooms(class_name), lambda rooms: set(rooms) == set(nodes))
+        self.full |= found
         return self.full
 
     def heeded(self, class_name: str) -> dict[str, int]:

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.support_controller import Ground, Volume
 from tests.faults.support_proxy import Order, Proxy
 from tests.suite.api import CLAIMS, VOLUMES
-from tests.suite.names import HOSTNAME
+from tests.suite.names import FINALIZER, HOSTNAME
 
 pytestmark = pytest.mark.needs("controlplane")
 
@@ -79,6 +79,12 @@ def test_what_is_going_is_held_for_a_node_that_no_watch_told_of(
     """Let go, it would be nobody's to clean on the node that has it."""
     volume = ground.volume(f"{ground.unique}-node")
     ground.plane.request("DELETE", f"{VOLUMES}/{volume['metadata']['name']}")
+    # Kubernetes takes its own finalizer away. Were that later, the mark that is held would be
+    # refused, and with the node there it would not be tried again.
+    ground.until(
+        lambda: (ground.again(volume) or {"metadata": {}})["metadata"].get("finalizers"),
+        lambda left: left == [FINALIZER],
+    )
     mark = Order("hold", ("patch",), "persistentvolumes")
     proxy.orders += [Order("silence", ("watch",), "nodes"), mark]
     ground.start(ground.cls, kubeconfig=proxy.kubeconfig)

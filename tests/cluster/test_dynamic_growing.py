@@ -138,6 +138,11 @@ def test_what_the_status_may_not_say_an_event_does(dynamic: DynamicLab) -> None:
     claim = dynamic.claim(cls, size="8Mi")
     dynamic.made(claim)
     dynamic.claim_event(claim, "ProvisioningSucceeded")
+    # That is in its status too, and comes after the volume's.
+    dynamic.until(
+        lambda: dynamic.read_claim(claim),
+        lambda found: found and found["status"]["phase"] == "Bound",
+    )
     policy = dynamic.forbid("UPDATE", resource="persistentvolumeclaims/status")
     path = f"{CLAIMS}/{claim['metadata']['name']}/status"
     probe = {"status": {"conditions": [{"type": "Probe", "status": "True"}]}}

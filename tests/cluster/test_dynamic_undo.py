@@ -204,6 +204,14 @@ def test_what_belongs_to_nobody_is_listed_and_stays(dynamic: DynamicLab) -> None
     assert "stray" in os.listdir(pool.directory)
 
 
+def _recorded(lab: DynamicLab, claim: Claim) -> None:
+    """Wait until its record names its object, too: that is written only once the object is there.
+
+    What is under way when the agent ends has a few seconds.
+    """
+    lab.claim_event(claim, "ProvisioningSucceeded")
+
+
 def _unpublished(pool: MadePool, volume: Volume) -> None:
     """As a kill leaves it between the record and the object. Only with no agent running."""
     path = pool.directory / ".localvolume" / "records" / f"{volume['metadata']['name']}.json"
@@ -219,6 +227,7 @@ def test_what_was_never_published_and_cannot_go_is_listed(dynamic: DynamicLab) -
     dynamic.start()
     claim = dynamic.claim(cls)
     volume = dynamic.made(claim)
+    _recorded(dynamic, claim)
     rows = dynamic.path_of(volume) / "rows"
     rows.write_text("precious")
     dynamic.stop()
@@ -249,6 +258,7 @@ def test_what_another_node_served_meanwhile(dynamic: DynamicLab, written: bool) 
     dynamic.start()
     claim = dynamic.claim(cls)
     volume = dynamic.made(claim)
+    _recorded(dynamic, claim)
     name, where = volume["metadata"]["name"], dynamic.path_of(volume)
     if written:
         (where / "rows").write_text("precious")

@@ -115,7 +115,7 @@ def test_said_then_approved_then_done_then_offered(disks: Disks, lab: Lab) -> No
     lab.stop()
     places = [disks.cls.path(os.path.basename(planned[disk.path]["volumePath"])) for disk in pair]
     for place in places:
-        command("umount", place)
+        unmount(place)
     lab.start()
     disks.until_said("DiskMounted")
     lab.until(lambda: all(os.path.ismount(place) for place in places), bool)

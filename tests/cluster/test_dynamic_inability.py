@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.cluster.support_dynamic import DynamicLab, MadePool
-from tests.host.support_devices import command
+from tests.host.support_devices import command, unmount
 
 pytestmark = pytest.mark.needs("root", "loop", "ext4", "controlplane")
 
@@ -88,7 +88,9 @@ def test_the_commands_are_those_that_mend_it(dynamic: DynamicLab) -> None:
         assert "quota_v2" in text
         return
     dynamic.until(lambda: _problem(dynamic), lambda found: found == 0, 60)
-    command("umount", str(pool.directory))
+    # Until then the pool is open.
+    dynamic.stop()
+    unmount(pool.directory)
 
 
 def test_a_class_that_asks_for_no_limits_is_served(dynamic: DynamicLab) -> None:

@@ -98,7 +98,7 @@ def test_a_disk_that_is_away_when_the_agent_starts(dynamic: DynamicLab) -> None:
     claim = dynamic.claim(cls)
     volume = dynamic.made(claim)
     dynamic.stop()
-    command("umount", pool.directory)
+    unmount(pool.directory)
     dynamic.start()
     dynamic.delete(claim)
     dynamic.event(volume["metadata"]["name"], FAILED, "pool fast: ")
@@ -118,7 +118,7 @@ def test_another_disk_when_the_agent_starts(dynamic: DynamicLab, blank: bool) ->
     volume = dynamic.made(claim)
     dynamic.stop()
     for one in (pool, other):
-        command("umount", one.directory)
+        unmount(one.directory)
     del dynamic.settings["pools"]["slow"]
     dynamic.mount(dynamic.disk("ext4") if blank else other_disk, pool.directory)
     impostor = dynamic.path_of(volume)
@@ -187,7 +187,7 @@ def test_a_replaced_provisioners_disk_that_is_away(dynamic: DynamicLab) -> None:
     claim = scheduled(dynamic, cls)
     volume = dynamic.made(claim)
     dynamic.stop()
-    command("umount", where)
+    unmount(where)
     dynamic.start(others=others)
     _given_back(dynamic, scheduled(dynamic, cls), "its disk is not mounted")
     dynamic.delete(claim)

@@ -18,7 +18,15 @@ import pytest
 from localvolume_lab.controlplane import ControlPlane
 from tests.attacks.support_certificates import Mounted
 from tests.chart.support_helm import render
-from tests.cluster.support_accounts import ACCOUNTS, RBAC, allow, kubeconfig, rule, token
+from tests.cluster.support_accounts import (
+    ACCOUNTS,
+    RBAC,
+    allow,
+    in_force,
+    kubeconfig,
+    rule,
+    token,
+)
 from tests.cluster.support_accounts import account as account_with
 from tests.cluster.support_agent import Lab
 from tests.cluster.support_controller import Ground
@@ -196,6 +204,7 @@ def test_nobody_reads_where_the_agent_may_not_ask(
     answered(mounted, lab.port, bearer, 503)
     own.append(rule("tokenreviews", "create", group="authentication.k8s.io"))
     allow(lab, own)
+    in_force(lab, own)
     for _ in range(3):
         assert status(mounted, lab.port, bearer) == 503
     assert sum("nobody may read the metrics" in line for line in lab.log()) == 1

@@ -233,7 +233,7 @@ async def test_several_also_one_inside_the_other(place: str, seen: Seen, watch: 
     outer = f"{place}/outer"
     os.makedirs(inner)
     os.mkdir(beside)
-    watch(outer, inner, beside, outer)
+    watcher = watch(outer, inner, beside, outer)
     await until_async(lambda: len(seen.calls) == 3)
     await seen.settled()
     os.mkdir(f"{inner}/v")
@@ -245,7 +245,9 @@ async def test_several_also_one_inside_the_other(place: str, seen: Seen, watch: 
     await seen.settled()
     shutil.rmtree(inner)
     await until_async(lambda: {(outer, "inner"), (inner, None)} <= set(seen.calls))
+    await until_async(lambda: inner in watcher.problems)
     os.mkdir(inner)
+    await until_async(lambda: not watcher.problems)
     await seen.settled()
     os.mkdir(f"{inner}/v")
     await seen.of(inner, "v")

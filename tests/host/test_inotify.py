@@ -351,6 +351,7 @@ async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
         os.mkdir(f"{place}/{name}")
     os.mkfifo(f"{place}/fifo")
     real, hangs, clock = Inotify.add_watch, threading.Event(), Clock()
+    let_go: list[int] = []
 
     def hanging(self: Inotify, path: str, mask: int) -> object:
         if path.endswith("/dead"):
@@ -377,7 +378,8 @@ async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
         monkeypatch.setattr(Inotify, "add_watch", real)
         watcher.refresh()
         await until_async(lambda: "still stuck" in watcher.problems[f"{place}/dead"])
-        os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
+        # Kept open, for a thread that is late and comes there yet.
+        let_go.append(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
         await until_async(lambda: not workers.hung)
         watcher.refresh()
         await seen.of(f"{place}/dead", None)
@@ -385,8 +387,11 @@ async def test_a_directory_that_hangs_holds_up_neither_the_loop_nor_the_others(
         os.mkdir(f"{place}/dead/v1")
         await seen.of(f"{place}/dead", "v1")
     finally:
-        os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
+        let_go.append(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
         watcher.close()
+        os.unlink(f"{place}/fifo")  # whoever comes now is told that it is gone
+        for fd in let_go:
+            os.close(fd)
 
 
 async def test_one_made_while_its_parents_were_being_watched(
@@ -473,6 +478,7 @@ async def test_what_could_not_be_told_for_a_directory_that_hung_is_told_later(
     disks = f"{place}/disks"
     os.mkdir(disks)
     real, hangs, clock = Inotify.add_watch, threading.Event(), Clock()
+    let_go: list[int] = []
 
     def hanging(self: Inotify, path: str, mask: int) -> object:
         if path == disks:
@@ -493,15 +499,19 @@ async def test_what_could_not_be_told_for_a_directory_that_hung_is_told_later(
         clock.move_on(LONG)
         await until_async(lambda: "no answer from the host" in watcher.problems.get(disks, ""))
         monkeypatch.setattr(Inotify, "add_watch", real)
-        os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
+        # Kept open, for a thread that is late and comes there yet.
+        let_go.append(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
         await until_async(lambda: not workers.hung)
         await seen.settled()
         watcher.refresh()
         await seen.of(disks, None)
         assert watcher.problems == {}
     finally:
-        os.close(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
+        let_go.append(os.open(f"{place}/fifo", os.O_RDWR | os.O_NONBLOCK))
         watcher.close()
+        os.unlink(f"{place}/fifo")  # whoever comes now is told that it is gone
+        for fd in let_go:
+            os.close(fd)
 
 
 async def test_nothing_is_left_after_closing_and_nothing_costs_when_quiet(

@@ -417,9 +417,12 @@ async def test_one_that_cannot_be_killed_is_said_to_run_still() -> None:
     with formatted("ext4") as device, mounted(device) as place:
         subprocess.run(["fsfreeze", "--freeze", str(place)], check=True)
         try:
-            task = asyncio.create_task(run(["touch", str(place / "file")], timeout=LONG))
-            # What has not come as far as the write can still be killed.
-            await until_async(lambda: "touch" in children("D"))
+            # What has not come as far as the write can still be killed, also where it waits for
+            # its own code to be read. So it does the same elsewhere first, and says so.
+            said: list[str] = []
+            writes = shell(': > /dev/null; echo here; : > "$1"', str(place / "file"))
+            task = asyncio.create_task(run(writes, timeout=LONG, on_line=said.append))
+            await until_async(lambda: said == ["here"] and "sh" in children("D"))
             clock.move_on(LONG)
             with pytest.raises(CommandTimedOut, match="it cannot be killed") as caught:
                 async with asyncio.timeout(60):

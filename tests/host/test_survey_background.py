@@ -139,7 +139,8 @@ async def test_what_ended_too_late_to_hold_is_looked_at_again(node: Node, disk: 
     below.mkdir()
     patient = Node(below, disk, patience=3600.0)
     looks = asyncio.create_task(patient.look())
-    await until_async(disk.asked)
+    # Others may read the disk, too: it is the look's own reading that is to be under way.
+    await until_async(lambda: patient.survey.probes_total and disk.asked())
     patient.survey.forget(patient.path)
     disk.answer()
     assert is_being_read(await looks)
@@ -222,6 +223,7 @@ async def test_what_is_written_down_while_others_are_read_counts(
         survey.forget(str(tmp_path / "disk"))
         looking = asyncio.create_task(look())
         await until_async(disk.asked)
+        await until_async(lambda: survey.probes_total == 3)  # also where others read the disk, too
         written = Unreadable("it has just been written")
         survey.recorded(Entry("raw", "other", str(tmp_path / "other"), ""), written)
         disk.answer()

@@ -91,8 +91,9 @@ class Cluster:
             lab.start(others=others[lab.node] if others else Others())
         self.start_controller(provisioners)
 
-    def start_controller(self, provisioners: Sequence[str] = ()) -> None:
-        self.ground.start(provisioners=provisioners)
+    def start_controller(self, provisioners: Sequence[str] = (), *, nowhere: float = 0.5) -> None:
+        """It says after `nowhere` seconds that no node takes a claim."""
+        self.ground.start(provisioners=provisioners, nowhere=nowhere)
 
     def measure(self, class_name: str) -> dict[str, int]:
         """The room of every node's empty pool, once all have published it."""

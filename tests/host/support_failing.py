@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,12 +71,28 @@ def mounted_elsewhere(device: LoopDevice | str, where: Path) -> Iterator[None]:
 
 
 def waits_for_a_disk() -> bool:
-    """Whether a thread of ours is in a call that nothing interrupts."""
-    states = []
+    """Whether a thread of ours is in a call that nothing interrupts, and stays there.
+
+    Each read of a file from its disk is such a call, for a moment.
+    """
+    before = _uninterrupted()
+    time.sleep(0.05)
+    return bool(before & _uninterrupted())
+
+
+def _uninterrupted() -> set[tuple[str, str]]:
+    """The threads of ours in such a call, and how often each has begun to wait so far.
+
+    By the lines of proc_pid_status(5).
+    """
+    found = set()
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            states.append((task / "stat").read_text().rpartition(")")[2].split()[0])
-    return "D" in states
+            lines = (task / "status").read_text().splitlines()
+            told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+            if told["State"].startswith("D"):
+                found.add((task.name, told["voluntary_ctxt_switches"]))
+    return found
 
 
 @contextlib.contextmanager

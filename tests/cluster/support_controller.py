@@ -169,12 +169,18 @@ class Ground:
 
     def until_others_are_gone(self) -> None:
         """Before requests are counted or answered for the server: what an earlier test has deleted
-        goes in its own time, as its pods do, and until then a controller sees to it too."""
+        goes in its own time, as its pods do, and until then a controller sees to it too.
+
+        What waits for a program of that test, as for a snapshot-controller, would never go.
+        """
 
         def going() -> list[str]:
             found = self.plane.request("GET", VOLUMES)["items"]
             return [_name(one) for one in found if "deletionTimestamp" in one["metadata"]]
 
+        for name in going():
+            with contextlib.suppress(RequestFailed):
+                self.patch(f"{VOLUMES}/{name}", {"metadata": {"finalizers": None}})
         self.until(going, lambda left: not left)
 
     # --- making things -------------------------------------------------------------------------
